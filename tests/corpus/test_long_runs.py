@@ -21,7 +21,7 @@ FEWER_STEPS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("path", BUGGY, ids=lambda path: path.stem)
 def test_the_mistake_is_found_in_a_long_run(path: Path, tmp_path: Path) -> None:
-    num_steps = run_script(path, plan=Plan(families=("optimizer",))).evidence.first.num_steps
+    num_steps = run_script(path, plan=Plan()).evidence.first.num_steps
     text = lengthened(path.read_text(), times=max(2, -(-MANY_STEPS // max(num_steps, 20))))
     assert text is not None
     script = tmp_path / path.name

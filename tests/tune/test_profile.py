@@ -122,7 +122,7 @@ def run_profiled(script: str, folder: Path, *arguments: str) -> tuple[watch.Proc
     words = watch.command(
         SCRIPTS / script,
         (*arguments, "--profiler", str(path)),
-        plan=watch.Plan(families=("data", "forward", "backward", "optimizer"), look="never"),
+        plan=watch.Plan(look="never"),
         folder=folder,
     )
     done = subprocess.run(words, cwd=SCRIPTS, capture_output=True, text=True, check=False)

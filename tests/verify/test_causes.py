@@ -16,17 +16,6 @@ for step in range(4):
     loss.backward()
     optimizer.step()
 """
-ARRAY = """
-def features(size):
-    table = np.empty((size, 400))  # here
-    table[:, :20] = 1.0
-    return np.nan_to_num(table, nan=0, posinf=1, neginf=-1).clip(-1e3, 1e3)
-
-
-kept = [np.random.default_rng(0).normal(size=3000 + item) for item in range(50)]
-del kept
-x = torch.tensor(features(16), dtype=torch.float32)
-"""
 HASH = """
 names = [f"sample_{number}.png" for number in range(64)]
 chosen = [number for number, name in enumerate(names) if hash(name) % 10 < 8]  # here
@@ -70,16 +59,6 @@ FRESH = """
 noise = torch.Generator()
 noise.seed()  # here
 x = torch.randn(16, 4, generator=noise)
-"""
-TEMPORARY = """
-import hashlib
-import tempfile
-
-folder = tempfile.mkdtemp()  # here
-paths = [os.path.join(folder, f"{number}.npy") for number in range(64)]
-chosen = [int(hashlib.md5(path.encode()).hexdigest(), 16) % 10 < 8 for path in paths]
-os.rmdir(folder)
-x = torch.randn(64, 4)[torch.tensor(chosen)]
 """
 UNORDERED = """
 import time
@@ -129,17 +108,15 @@ HEAD = "import os\nimport random\n\nimport numpy as np\nimport torch\n\ntorch.ma
 @pytest.mark.parametrize(
     ("text", "name", "is_proved"),
     [
-        (ARRAY, "uninitialised-array", True),
         (HASH, "string-hash", True),
         (OBJECTS, "object-set-order", True),
         (WORKERS, "seeded-from-system", False),
         (DATE, "seeded-from-time", True),
         (FRESH, "seeded-from-system", True),
-        (TEMPORARY, "temporary-name", True),
         (UNORDERED, "loader-order", False),
         (LIBRARY, "unseeded-random", True),
     ],
-    ids=["array", "hash", "objects", "workers", "date", "fresh", "temporary", "unordered", "library"],
+    ids=["hash", "objects", "workers", "date", "fresh", "unordered", "library"],
 )
 def test_a_cause_outside_torch_is_named_at_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, is_proved: bool

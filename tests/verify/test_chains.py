@@ -23,7 +23,6 @@ def update(step: int, *, before: str | None = None, **parts: Any) -> Update:
         file="train.py",
         line=9,
         parts={**usual, **parts},
-        parameters={},
         chain="",
         before=before,
     )

@@ -101,7 +101,6 @@ def told(*smallest: Lost, began: str, restored: str | None = "stood") -> FoundCa
         file=None,
         line=None,
         parts={"generators": {"torch": "stood"}},
-        parameters={},
         before=None,
         chain="",
     )

@@ -147,7 +147,6 @@ def ran(num: int, sums: list[float]) -> Ran:
         file=None,
         line=None,
         parts={"sketch": {"gradients": sums}},
-        parameters={},
         before=None,
         chain="",
     )

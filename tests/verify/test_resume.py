@@ -18,9 +18,7 @@ from truestep.watch.evidence.facts.passes import ParallelMade
 from truestep.watch.evidence.facts.structure import StateLoaded
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 
-UPDATE = Update(
-    step=0, optimizer=0, file=None, line=None, parts={}, parameters={}, before=None, chain="first"
-)
+UPDATE = Update(step=0, optimizer=0, file=None, line=None, parts={}, before=None, chain="first")
 
 
 @pytest.mark.verdict("batch, loss and weights before the step are the same on this process")
@@ -62,9 +60,7 @@ def test_workers_are_the_cause_only_if_the_run_without_them_is_the_same(
     monkeypatch.setattr(inquiry.chains, "diverge", lambda *_, **__: divergence if differs else None)
     asked = SimpleNamespace(steps=4, base=Way(), resume_arguments=())
     runner = SimpleNamespace(run=lambda *_, **__: ran)
-    self: Any = SimpleNamespace(
-        _first=ran, asked=asked, runner=runner, _side=1, on_status=lambda _words: None
-    )
+    self: Any = SimpleNamespace(_first=ran, asked=asked, runner=runner, on_status=lambda _words: None)
     found = inquiry._Inquiry._explain_workers(self, Way(), 2)
     assert (found is not None) is (after > 0 and not differs)
 

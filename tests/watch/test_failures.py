@@ -12,7 +12,7 @@ import pytest
 
 from tests.watch.forked import run_forked
 from truestep import tune, watch
-from truestep.watch.hooks import engine, optimizer
+from truestep.watch.hooks import engine, events, steps
 from truestep.watch.hooks import table as hooks
 from truestep.watch.script import import_hooks
 
@@ -102,9 +102,12 @@ def break_observers(when: str) -> Callable[[], None]:
             pending.send(result)
         raise Injected
 
+    def fail_at_step(*_: Any, **__: Any) -> None:
+        raise Injected
+
     def prepare() -> None:
-        for module in (hooks, optimizer):
-            module.observing = break_one  # type: ignore[attr-defined]
+        hooks.observing = break_one
+        setattr(steps.Steps, "_observe" if when == "before" else "_note", fail_at_step)
 
     return prepare
 
@@ -204,6 +207,8 @@ def test_operations_of_a_thread_without_frames_are_observed() -> None:
 
 def all_hooks() -> Iterator[hooks.Hook]:
     """Yield the hooks of all tables."""
+    for rows in events.EVENTS.values():
+        yield from rows
     for package in (watch, tune):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             for table in vars(importlib.import_module(found.name)).values():
@@ -212,7 +217,7 @@ def all_hooks() -> Iterator[hooks.Hook]:
 
 
 def test_every_hook_names_a_function_that_is_there() -> None:
-    for name in import_hooks._OBSERVERS:
+    for name in {*import_hooks._OBSERVERS, *events.EVENTS} - {"numpy:digests"}:
         importlib.import_module(name)
     found = [*all_hooks()]
     assert len(found) > 60
@@ -220,3 +225,7 @@ def test_every_hook_names_a_function_that_is_there() -> None:
         for target in (hook.target, *hook.also):
             owner, name = hooks.resolve(target)
             assert callable(getattr(owner, name)), target
+        if isinstance(hook.act, str):
+            home, _, act = hook.act.partition(":")
+            owner, name = hooks.resolve(f"truestep.watch.hooks.{home}.{act}")
+            assert callable(getattr(owner, name)), hook.act

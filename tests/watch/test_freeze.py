@@ -8,7 +8,6 @@ import pytest
 
 from tests.watch.watching import run, run_watched, write
 from truestep import watch
-from truestep.errors import UsageError
 
 CORPUS = Path(__file__).parents[2] / "benchmarks" / "corpus" / "causes"
 
@@ -252,10 +251,3 @@ def test_environment_and_holds_behind_torchrun(tmp_path: Path) -> None:
 def test_causes_of_the_corpus_are_frozen(tmp_path: Path, cause: str, frozen: str) -> None:
     found = outputs(CORPUS / f"{cause}.py", (frozen,), num_runs=3, folder=tmp_path)
     assert len({output.splitlines()[-1] for output in found}) == 1
-
-
-def test_an_unknown_name_says_what_to_do() -> None:
-    with pytest.raises(
-        UsageError, match=r"frozen has 'wind'\. There are torch, numpy, random, hash, addresses"
-    ):
-        watch.Plan(frozen=("wind",))

@@ -64,7 +64,7 @@ def test_bits_stay_and_lines_are_right(tmp_path: Path, script: str) -> None:
     arguments = [str(tmp_path / "model.pt"), "2"] if script == "plain.py" else []
     bare = run_bare(SCRIPTS / script, *arguments)
     assert bare.code == 0, bare.stderr
-    plan = watch.Plan(digests=watch.DIGESTS, parameters=(1,), look="every")
+    plan = watch.Plan(digests=watch.DIGESTS, look="every")
     digested = tmp_path / "digested"
     digested.mkdir()
     assert run_watched(SCRIPTS / script, *arguments, folder=digested, plan=plan).stdout == bare.stdout

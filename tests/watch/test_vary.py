@@ -8,7 +8,6 @@ import pytest
 
 from tests.watch.watching import SCRIPTS, marked, run, run_bare, run_watched, seen
 from truestep import watch
-from truestep.errors import UsageError
 from truestep.watch.evidence.facts.passes import BackwardPass, CompileCalled, ParallelMade
 
 SEEDED = tuple(name for name in watch.DIGESTS if name != "generators")  # those of `random` are not
@@ -142,10 +141,3 @@ def test_parallel_is_seen_at_its_line(tmp_path: Path) -> None:
     assert {kind: found.get(kind) for kind in expected} == expected
     made = [moment.facts.what for moment in process.of(ParallelMade)]
     assert made == ["DistributedDataParallel", *["fully_shard"] * 3]
-
-
-def test_wrong_variations_say_what_to_do() -> None:
-    with pytest.raises(UsageError, match=r"workers must not be negative, got -1\. Pass 0 for none"):
-        watch.Plan(workers=-1)
-    with pytest.raises(UsageError, match=r"kill_at must be at least 1, got 0\. Leave it out"):
-        watch.Plan(kill_at=0)

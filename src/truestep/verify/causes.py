@@ -34,13 +34,9 @@ EXPERIMENTS = {
     "threads": Experiment(words="Python threads run one after the other", cause="thread-order"),
     "listing": Experiment(words="sorted folder listings", cause="listing-order", reading="listing"),
     "clock": Experiment(words="a frozen clock", cause="clock-branch", reading="clock"),
-    "arrays": Experiment(
-        words="arrays of numpy.empty filled with zeros", cause="uninitialised-array", reading="memory"
-    ),
     "algorithms": Experiment(words="torch.use_deterministic_algorithms(True)", cause="racy-operation"),
     "addresses": Experiment(words="fixed memory addresses", cause="address-dependence"),
     "entropy": Experiment(words="the system's entropy replaced by fixed bytes"),
-    "filetimes": Experiment(words="times of files that follow from their names"),
     "intraop": Experiment(words="one thread for torch"),
 }
 """By what is frozen. Where nothing is suspected, they are made in this order: the usual causes first."""
@@ -116,16 +112,6 @@ CAUSES = {
         fix="iterate over sorted(...) or dict.fromkeys(...) instead of a set",
         frozen_sources=("hash",),
     ),
-    "file-time-order": Cause(
-        words="the times of files decide what is computed: they differ with each copy, download or run",
-        fix="sort by name, or by a number that is in the file or its name, not by st_mtime",
-        frozen_sources=("filetimes",),
-    ),
-    "temporary-name": Cause(
-        words="the random name of a temporary file or folder decides what is computed",
-        fix="use names that you choose, or leave the folder out of what is hashed or split",
-        frozen_sources=("random",),
-    ),
     "loader-order": Cause(
         words="a loader with `in_order=False` hands out batches in the order in which its workers finish",
         fix="leave out in_order=False",
@@ -170,11 +156,6 @@ CAUSES = {
         words="memory from `torch.empty` is read before it is written: its contents are arbitrary",
         fix="use torch.zeros or torch.full, or write every element first",
         frozen_sources=("algorithms",),
-    ),
-    "uninitialised-array": Cause(
-        words="memory from `numpy.empty` is read before it is written: its contents are arbitrary",
-        fix="use numpy.zeros or numpy.full, or write every element first",
-        frozen_sources=("arrays",),
     ),
     "racy-operation": Cause(
         words="this operation sums from several threads in any order: same inputs, different results",

@@ -12,7 +12,7 @@ from typing import Any
 
 from truestep.verify.runs import Ran
 from truestep.watch import Moment, Process, Update
-from truestep.watch.evidence.facts.structure import FileCopied, FileSaved
+from truestep.watch.evidence.facts.structure import FileSaved
 
 _ORDER = (
     "batch",
@@ -140,13 +140,13 @@ def compare_ends(first: Ran, second: Ran, *, outcome: Sequence[str]) -> Divergen
     return replace(at_end, names=unlike) if unlike else None
 
 
-_Saves = dict[tuple[str | None, int | None], list[Moment[FileSaved | FileCopied]]]
+_Saves = dict[tuple[str | None, int | None], list[Moment[FileSaved]]]
 
 
 def _saves(process: Process, is_resumed: bool) -> _Saves:
     """Return what was saved, by the line that saved it: names of files may have the time in them."""
     found: _Saves = {}
-    for moment in process.of(FileSaved, FileCopied):
+    for moment in process.of(FileSaved):
         found.setdefault((moment.file, moment.line), []).append(moment)
     return {site: files[-1:] if is_resumed else files for site, files in found.items()}
 

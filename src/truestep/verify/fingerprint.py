@@ -161,7 +161,6 @@ def _update(line: dict[str, Any]) -> Update:
         file=None,
         line=None,
         parts=parts,
-        parameters={},
         before=None,
         chain="",
     )

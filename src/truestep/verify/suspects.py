@@ -26,10 +26,7 @@ _OF_SOURCE = {
     "clock": ("seeded-from-time", "clock-branch"),
     "environment": ("environment-branch", "environment-branch"),
     "listing": ("listing-order", "listing-order"),
-    "filetimes": ("file-time-order", "file-time-order"),
-    "temporary": ("temporary-name", "temporary-name"),
     "pid": ("seeded-from-system", None),
-    "memory": ("uninitialised-array", "uninitialised-array"),
     "entropy": ("seeded-from-system", "drawn-from-system"),
     "random": ("unseeded-random", "unseeded-random"),
     "numpy": ("unseeded-numpy", "unseeded-numpy"),
@@ -38,7 +35,6 @@ _OF_SOURCE = {
 
 
 _DATES, _DATETIME = {"now", "utcnow", "today"}, {"datetime", ".datetime"}
-_MAKERS = {"empty", "empty_like"}
 _OUTSIDE = ("aten.lift_fresh", "aten.set_.")
 
 
@@ -188,7 +184,7 @@ class _Case:
             yield from self._from_split(found)
         for (file, line), kinds in self._differing.items():  # whatever else was read: less likely
             for what in kinds:
-                name = None if what == "filetimes" else _OF_SOURCE[what][1]
+                name = _OF_SOURCE[what][1]
                 if name is not None:
                     yield FoundCause(name=name, file=file, line=line)
 
@@ -267,25 +263,13 @@ class _Case:
 
     def _read_at(self, file: str, statement: Statement, *, is_seed: bool) -> Iterator[FoundCause]:
         for line in range(statement.line, statement.end_line + 1):
-            made = any(what == "memory" for what, _, _ in self._read.get((file, line), ()))
-            if made and statement.calls & _MAKERS:  # NumPy's own code makes some too, and writes it
-                yield FoundCause(name="uninitialised-array", file=file, line=line)
             for what in self._differing.get((file, line), ()):
-                if what == "filetimes" and not _asks_for_times(statement):
-                    continue  # who asks for a file's size is told its times too
                 name = _OF_SOURCE[what][0 if is_seed else 1]
                 if name is not None:
                     yield FoundCause(name=name, file=file, line=line)
             for moment in self._ours.of(GeneratorSeeded):
                 if (moment.file, moment.line) == (file, line):
                     yield from _fresh(moment)
-
-
-def _asks_for_times(statement: Statement) -> bool:
-    words = {*statement.calls, *(name.removeprefix(".") for name in statement.uses)}
-    return any(
-        word.startswith(("st_m", "st_c", "st_a", "getmtime", "getctime", "getatime")) for word in words
-    )
 
 
 def _fresh(moment: Moment[GeneratorSeeded]) -> Iterator[FoundCause]:
@@ -322,9 +306,6 @@ def _readings(process: Process) -> Readings:
             name = moment.facts.name
             what = "numpy" if name == "numpy.random.default_rng" else moment.facts.what
             found[moment.file, moment.line].append((what, name, moment.facts.result))
-    for place, read in found.items():
-        if any(what == "temporary" for what, _, _ in read):  # its name is drawn by a generator of its own
-            found[place] = [item for item in read if item[0] != "random"]
     return found
 
 

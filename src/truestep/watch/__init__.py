@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from truestep.watch.evidence.operation import Operation
     from truestep.watch.evidence.process import Process, Update, read, values_of
     from truestep.watch.launch.command import Script, command, start
-    from truestep.watch.plan import DIGESTS, FAMILIES, Plan
+    from truestep.watch.plan import DIGESTS, Plan
 
 __all__ = [
     "DIGESTS",
-    "FAMILIES",
     "Facts",
     "Moment",
     "Operation",
@@ -33,7 +32,6 @@ __all__ = [
 
 _HOMES = {
     "DIGESTS": "plan",
-    "FAMILIES": "plan",
     "Facts": "evidence.kinds",
     "Moment": "evidence.moment",
     "Operation": "evidence.operation",

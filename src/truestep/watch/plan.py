@@ -9,32 +9,9 @@ from typing import Any, Literal
 
 from truestep.errors import UsageError
 
-FAMILIES = ("data", "forward", "backward", "optimizer", "scheduler", "files", "seeds", "group", "setup")
-"""Moments are observed by families; `optimizer` is always on, as steps are counted by it."""
-
 DIGESTS = ("batch", "inputs", "loss", "gradients", "weights", "state", "buffers", "generators", "kept")
 """What a digest can be kept of at each step of an optimizer; `kept` is all else that outlives the step, by
 name, and the contents of saved files."""
-
-FREEZABLE = (
-    "torch",
-    "numpy",
-    "random",
-    "hash",
-    "addresses",
-    "clock",
-    "entropy",
-    "listing",
-    "filetimes",
-    "arrays",
-    "threads",
-    "algorithms",
-    "intraop",
-)
-"""What can be held still in a script, to see whether its result then repeats."""
-
-BITS = ("digests", "finite", "none")
-"""What is read of the tensors that operations take and give."""
 
 NUM_FIRST = 8
 """Steps at the start whose values are read, also from an accelerator, for which the script then waits."""
@@ -45,14 +22,11 @@ _EVERY = 256
 class Plan:
     """What is kept. As it stands: cheap moments only, as `check` needs them.
 
-    >>> Plan(steps=20, digests=DIGESTS, parameters=(3,)).steps
+    >>> Plan(steps=20, digests=DIGESTS).steps
     20
     """
 
-    families: tuple[str, ...] = FAMILIES
     digests: tuple[str, ...] = ()
-    parameters: tuple[int, ...] = ()
-    """Steps at which gradients, weights, state and buffers also get a digest for each name."""
     look: Literal["sampled", "every", "never"] = "sampled"
     """At which steps the loss is read, and generators are compared: the first few and some later ones."""
     steps: int | None = None
@@ -66,7 +40,10 @@ class Plan:
     sources: bool = False
     """Whether readings of the clock, the environment, folders and entropy are noted, and draws."""
     frozen: tuple[str, ...] = ()
-    """What is held still on purpose. `addresses` takes `hash` with it: they do not come again without."""
+    """What is held still on purpose, to see whether the result then repeats: `torch`, `numpy`, `random`,
+    `hash`, `addresses` (takes `hash` with it), `clock`, `entropy`, `listing`, `threads`, `algorithms`,
+    `intraop`.
+    """
     cuda_devices: int = 0
     """For how many CUDA devices the CPU stands in; 0 leaves CUDA as it is."""
     operations: tuple[int, int] | None = None
@@ -84,21 +61,10 @@ class Plan:
     """What a killed process may lose. With digests every step is written at once."""
 
     def __post_init__(self) -> None:
-        _check_names("families", self.families, FAMILIES)
-        _check_names("digests", self.digests, DIGESTS)
-        _check_names("frozen", self.frozen, FREEZABLE)
-        if self.look not in ("sampled", "every", "never"):
-            raise UsageError(f"look must be 'sampled', 'every' or 'never', got {self.look!r}.")
-        _check_names("bits", (self.bits,), BITS)
         if self.steps is not None and self.steps < 1:
             raise UsageError(
                 f"steps must be at least 1, got {self.steps}. Leave it out to run the script to its end."
             )
-        if self.workers is not None and self.workers < 0:
-            raise UsageError(f"workers must not be negative, got {self.workers}. Pass 0 for none.")
-        if self.kill_at is not None and self.kill_at < 1:
-            raise UsageError(f"kill_at must be at least 1, got {self.kill_at}. Leave it out to kill nothing.")
-        _check_window(self.operations)
 
     def looks_at(self, step: int) -> bool:
         """Whether values are read at this step."""
@@ -115,17 +81,3 @@ class Plan:
     def as_fields(self) -> dict[str, Any]:
         """Return the arguments that make this plan again, as plain values."""
         return asdict(self)
-
-
-def _check_names(field: str, given: tuple[str, ...], known: tuple[str, ...]) -> None:
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise UsageError(f"{field} has {', '.join(map(repr, unknown))}. There are {', '.join(known)}.")
-
-
-def _check_window(window: tuple[int, int] | None) -> None:
-    if window is not None and not 0 <= window[0] <= window[1]:
-        raise UsageError(
-            f"operations must be a first and a last step, counted from 0, got {window}. "
-            "Pass (3, 3) for the fourth step."
-        )

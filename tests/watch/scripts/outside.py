@@ -34,7 +34,6 @@ rest = os.scandir(folder)  # -> listing
 print(len(list(rest)), rest.close())
 print(os.getpid() > 0)  # -> pid
 print(len(os.urandom(4)), len(uuid.uuid4().hex), len(secrets.token_hex(3)))  # -> entropy
-print(uuid.uuid1().version)  # -> entropy
 print(random.Random(3).random())
 print(random.Random().random() < 1)  # -> entropy
 random.seed(3)

@@ -109,7 +109,7 @@ class _Turns:
 
     def _leave(self) -> None:
         """End the script at its next step."""
-        self._tape.stop()
+        self._tape.is_over = True
         self._is_left = True
 
     def _close(self) -> None:

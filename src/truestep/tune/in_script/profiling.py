@@ -165,7 +165,7 @@ class _Course:
         self._raw["facts"] = self._facts_seen.facts()
         (self._folder / f"profile-{os.getpid()}.json").write_text(json.dumps(self._raw))
         self._is_finished = True
-        self._tape.stop()
+        self._tape.is_over = True
 
 
 class _Trace:

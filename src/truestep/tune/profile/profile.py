@@ -24,7 +24,6 @@ from truestep.watch.launch import following
 from truestep.watch.launch.scratch import Scratch
 
 STEPS = 30
-_FAMILIES = ("data", "forward", "backward", "optimizer", "scheduler")
 _WARM, _MAX_WARM = 3, 24
 _DETAILS = 5
 _LEAST_S, _MOST_S = 1.0, 60.0
@@ -197,7 +196,7 @@ class _Run:
     def go(self, course: dict[str, Any]) -> None:
         """Run it, and read what it left."""
         settings = (("truestep.tune.in_script.profiling:observe", course),)
-        plan = watch.Plan(families=_FAMILIES, look="never", settings=settings)
+        plan = watch.Plan(look="never", settings=settings)
         started = start(self._script, self._scratch, plan=plan, show=self._show, environment=_QUIET)
         self._folder = started.folder
         try:

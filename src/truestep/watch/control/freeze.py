@@ -9,9 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
-from truestep.watch.hooks.sources import ARRAYS, FOLDERS, RANDOM, STATS
+from truestep.watch.hooks.sources import FOLDERS, RANDOM
 from truestep.watch.hooks.table import Function, Hook, put
 from truestep.watch.script.tape import Tape
 
@@ -32,8 +31,6 @@ def freeze_os(tape: Tape) -> None:
     frozen = _Os(tape)
     if "listing" in tape.plan.frozen:
         put(tape, [_change("os.listdir", _Os.listdir), _change("os.scandir", _Os.scandir)], frozen)
-    if "filetimes" in tape.plan.frozen:
-        put(tape, [_change("os.stat", _Os.stat)], frozen)
     if "entropy" in tape.plan.frozen:
         put(tape, [_change("os.urandom", _Os.urandom)], frozen)
     if "addresses" in tape.plan.frozen and not _addresses_are_fixed():
@@ -57,17 +54,6 @@ class _Os:
         """Sort entries."""
         found = scandir(*args, **kwargs)
         return found if self._sites.reached(FOLDERS) is None else _Sorted(found)
-
-    def stat(self, stat: Function, /, *args: Any, **kwargs: Any) -> Any:
-        """Let a file's times follow from its name."""
-        found = stat(*args, **kwargs)
-        if self._sites.reached(STATS) is None:
-            return found
-        named = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
-        number = crc32(str(args[0] if args else kwargs["path"]).encode())
-        times = ("st_atime", "st_mtime", "st_ctime")
-        named |= {name: float(number) for name in times} | {f"{name}_ns": number * 10**9 for name in times}
-        return type(found)((*found[:7], number, number, number), named)
 
     def urandom(self, urandom: Function, size: int) -> Any:
         """Give bytes that come again."""
@@ -204,24 +190,8 @@ def freeze_random(tape: Tape) -> None:
         sys.modules["random"].seed(0)
 
 
-class _Arrays:
-    """New arrays of the user's own lines, with zeros in them."""
-
-    def __init__(self, tape: Tape) -> None:
-        self._sites = tape.sites
-
-    def fill(self, make: Function, /, *args: Any, **kwargs: Any) -> Any:
-        """Make an array and write it."""
-        array = make(*args, **kwargs)
-        if self._sites.reached() is not None and not array.dtype.hasobject:
-            array[...] = array.dtype.type()
-        return array
-
-
 def freeze_numpy(tape: Tape) -> None:
-    """Seed NumPy's global generator, and all that are made without a seed; write new arrays."""
-    if "arrays" in tape.plan.frozen:
-        put(tape, [_change(name, _Arrays.fill) for name in ARRAYS], _Arrays(tape))
+    """Seed NumPy's global generator, and all that are made without a seed."""
     if "numpy" in tape.plan.frozen:
         random, seeding = sys.modules["numpy"].random, _Seeding()
         random.bit_generator.randbits = lambda _bits: next(seeding.fresh)

@@ -43,7 +43,6 @@ class Chain:
         self._models: dict[int, nn.Module] = {}
         self._known: set[int] = set()
         self._parts: dict[str, Any] = {}
-        self._named: dict[str, dict[str, str]] = {}
         self._met: set[int] = set()
         self._before: dict[int, str | list[Tensor]] = {}
         self._fold: Callable[[Any], str] = _fold_unnamed if tape.plan.portable else fold
@@ -61,7 +60,7 @@ class Chain:
             self._parts.setdefault("batch", []).append(self._try(fold_nest, batch))
 
     def take_inputs(self, module: nn.Module, inputs: Any) -> None:
-        """An outermost module is about to be called; the first time its weights are written too."""
+        """An outermost module is about to be called."""
         number = self._tape.number("model", module)
         if number not in self._known:
             self._known.add(number)
@@ -116,14 +115,14 @@ class Chain:
             self._take_kept(called)
         self._parts["settings"] = self._try(fold, settings_of(optimizer))
         self._chain = _digest_text(self._chain + json.dumps(self._parts))
-        others: dict[str, Any] = {"parameters": self._named} if self._named else {}
+        others: dict[str, Any] = {}
         if number in self._before:
             others["before"] = self._fold_before(optimizer, number)
         step = self._tape.num_steps
         self._tape.write(
             "update", step=step, optimizer=number, site=site, **self._parts, **others, chain=self._chain
         )
-        self._parts, self._named = {}, {}
+        self._parts = {}
         self._models.clear()
 
     def digests_of_stored(self, gather: Callable[[], Any]) -> dict[str, str] | None:
@@ -256,8 +255,6 @@ class Chain:
         self._parts[part] = self._try(self._fold, named)
         if self._tape.plan.portable and part in _SKETCHED:
             self._parts.setdefault("sketch", {})[part] = sketch(named)
-        if self._tape.num_steps in self._tape.plan.parameters:
-            self._named[part] = {name: self._try(fold, [(name, leaf)]) for name, leaf in named}
 
     def _try(self, digest: Callable[[Any], str], value: Any) -> str:
         """Return a digest; a kind of tensor that cannot be read must not end the script, and is told."""
@@ -271,17 +268,10 @@ class Chain:
         return f"unreadable: {type(error).__name__}"
 
     def _meet(self, module: nn.Module, number: int) -> None:
-        """Remember the names of the parameters, and how they were before the first step."""
-        named = [*parts.named_parameters(module), *parts.named_buffers(module)]
+        """Remember the names of the parameters."""
         for name, item in parts.named_parameters(module):
             if self._name_of(item) is None:
                 self._names[id(item)] = (name if not number else f"{number}.{name}", Ref(item))
-        lazy = any(nn.parameter.is_lazy(item) for _, item in named)
-        if "weights" in self._wanted and not lazy:
-            wanted = named if self._tape.plan.parameters else []
-            each = {name: self._try(fold, [(name, leaf)]) for name, leaf in wanted}
-            weights, site = self._try(fold, named), self._tape.sites.here()
-            self._tape.write("model", model=number, site=site, weights=weights, parameters=each)
 
     def _parameters(self, optimizer: Optimizer) -> list[tuple[str, Tensor]]:
         return [

@@ -34,8 +34,6 @@ class Update:
     parts: dict[str, Any]
     """Lists for `batch`, `inputs` and `loss`, mappings for `generators` and, by model, `buffers`, one digest
     for all else."""
-    parameters: dict[str, dict[str, str]]
-    """Part, then name, then digest, at steps for which the plan asked."""
     before: str | None
     """Only at each optimizer's first update: its weights before it, comparable with the part `weights`."""
     chain: str
@@ -55,8 +53,6 @@ class Process(Observed):
     """`finished`, `stopped` (after enough steps), `raised`, or None: killed, or still running."""
     error: str | None = None
     moments: list[Moment[Any]] = field(default_factory=list)
-    models: list[dict[str, Any]] = field(default_factory=list)
-    """Digests of outermost modules as they were when first called."""
     updates: list[Update] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     """What could not be read, so that no digest stands for it."""
@@ -183,9 +179,6 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
         process.moments.extend(_read_block(line, names, process))
     elif line["kind"] == "update":
         process.updates.append(_read_update(line, names))
-    elif line["kind"] == "model":
-        file, number, _ = names.sites[line["site"]]
-        process.models.append({**line, "file": file, "line": number})
     elif line["kind"] == "operations":
         process.operations.extend(names.tables.read(line))
     elif line["kind"] == "kept":
@@ -233,14 +226,13 @@ def _read_block(line: dict[str, Any], names: _Names, process: Process) -> Iterat
 
 def _read_update(line: dict[str, Any], names: _Names) -> Update:
     file, number, _ = names.sites[line["site"]]
-    known = {"kind", "time_s", "step", "optimizer", "site", "parameters", "before", "chain"}
+    known = {"kind", "time_s", "step", "optimizer", "site", "before", "chain"}
     return Update(
         step=line["step"],
         optimizer=line["optimizer"],
         file=file,
         line=number,
         parts={key: value for key, value in line.items() if key not in known},
-        parameters=line.get("parameters", {}),
         before=line.get("before"),
         chain=line["chain"],
     )

@@ -9,11 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from truestep.watch.evidence.facts.passes import BackwardPass
-from truestep.watch.hooks.table import WINDOW, Hook, Observation
+from truestep.watch.hooks.table import Observation
 from truestep.watch.script.host import on_host
 from truestep.watch.script.leaves import among_ourselves, is_readable, is_transformed, outline
 from truestep.watch.script.tape import Tape
-from truestep.watch.script.under_way import GOES_BACK
 
 
 class Backward:
@@ -46,12 +45,6 @@ class Backward:
             under_way.end_backward()
         tape.mark(facts, site, begun)
         tape.emit("backward_ends", losses, how)
-
-
-HOOKS = (
-    Hook("torch.autograd.backward", Backward.observe, given=("backward",), rank=GOES_BACK, when=WINDOW),
-    Hook("torch.autograd.grad", Backward.observe, given=("grad",), rank=GOES_BACK, when=WINDOW),
-)
 
 
 def losses_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:

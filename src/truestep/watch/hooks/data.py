@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, EpochSet, LoaderUsed
-from truestep.watch.hooks.table import WINDOW, Hook, Observation
+from truestep.watch.hooks.table import Observation
 from truestep.watch.script.leaves import outline
 from truestep.watch.script.orders import order_of
 from truestep.watch.script.tape import Tape
@@ -58,11 +58,11 @@ class Loaders:
         tape = self._tape
         tape.end_if_over()
         begun = perf_counter_ns()
-        tape.under_way.begin_batch()
+        tape.under_way.is_fetching = True
         try:
             result = yield
         finally:
-            tape.under_way.end_batch()
+            tape.under_way.is_fetching = False
         number = self._loader_of.get(id(iterator), (_UNKNOWN, None))[0]
         if number in self._epochs:
             self._epochs[number].num_batches += 1
@@ -93,18 +93,6 @@ class _Epoch:
     """How many steps had been made."""
     length: int | None
     num_batches: int = 0
-
-
-_STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
-HOOKS = (
-    Hook("torch.utils.data.DataLoader.__iter__", Loaders.observe_epoch),
-    Hook("torch.utils.data.dataloader._BaseDataLoaderIter.__next__", Loaders.observe_batch, when=WINDOW),
-    Hook("torch.utils.data.DistributedSampler.set_epoch", Loaders.observe_set_epoch),
-)
-STATEFUL = (  # torchdata's loader has iterators of its own
-    Hook(f"{_STATEFUL}.StatefulDataLoader.__iter__", Loaders.observe_epoch),
-    Hook(f"{_STATEFUL}._BaseDataLoaderIter.__next__", Loaders.observe_batch, when=WINDOW),
-)
 
 
 def _introduce(tape: Tape, loader: Any, number: int) -> int | None:

@@ -8,12 +8,9 @@ import sys
 from time import perf_counter_ns
 from typing import Any
 
-from truestep.watch.evidence.facts.structure import FileCopied, FileLoaded, FileSaved, StateLoaded
-from truestep.watch.hooks.table import Hook, Observation
+from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved, StateLoaded
+from truestep.watch.hooks.table import Observation
 from truestep.watch.script.tape import Tape
-
-_STORED: dict[str, dict[str, str]] = {}
-"""In this process: what was saved, by the file's path."""
 
 
 class Files:
@@ -31,29 +28,7 @@ class Files:
         begun = perf_counter_ns()
         yield
         tape.mark(FileSaved(how, path, digests), site, begun)
-        if path is not None and digests is not None:
-            _STORED[os.path.realpath(path)] = digests
         tape.emit("saved", path)
-
-    def observe_copy(self, /, *args: Any, **kwargs: Any) -> Observation:
-        """Observe the copy of a file that was saved in this run."""
-        paths = _both(args, kwargs)
-        stored = _STORED.get(os.path.realpath(paths[0])) if paths[0] is not None else None
-        site = self._tape.sites.here(3)
-        begun = perf_counter_ns()
-        yield
-        if stored is not None:
-            _STORED[os.path.realpath(paths[1] or "")] = stored
-            self._tape.mark(FileCopied("copy", paths[1], stored), site, begun)
-
-    def observe_move(self, /, *args: Any, **kwargs: Any) -> Observation:
-        """Follow a saved file to its new name."""
-        paths = _both(args, kwargs)
-        yield
-        if None not in paths:
-            before, after = (os.path.realpath(str(path)) for path in paths)
-            if before in _STORED:
-                _STORED[after] = _STORED.pop(before)
 
     def observe_load(self, how: str, place: int | None, /, *args: Any, **kwargs: Any) -> Observation:
         """Observe the loading of a file."""
@@ -73,49 +48,11 @@ class Files:
         self._tape.mark(facts, site, begun)
 
 
-HOOKS = (
-    Hook("torch.serialization.save", Files.observe_save, also=("torch.save",), given=("torch", 1)),
-    Hook("torch.serialization.load", Files.observe_load, also=("torch.load",), given=("torch", 0)),
-    Hook("torch.nn.Module.load_state_dict", Files.observe_restore, given=("model",)),
-    Hook("torch.optim.Optimizer.load_state_dict", Files.observe_restore, given=("optimizer",)),
-    Hook("torch.optim.lr_scheduler.LRScheduler.load_state_dict", Files.observe_restore, given=("scheduler",)),
-)
-COPIES = (
-    Hook("shutil.copyfile", Files.observe_copy),
-    Hook("os.link", Files.observe_copy),
-    Hook("os.replace", Files.observe_move),
-    Hook("os.rename", Files.observe_move),
-)
-NUMPY = tuple(  # only if digests are asked for
-    Hook(f"numpy.{name}", Files.observe_save, given=("numpy", 0))
-    for name in ("save", "savez", "savez_compressed", "savetxt")
-)
-SAFETENSORS = (
-    Hook("safetensors.torch.save_file", Files.observe_save, given=("safetensors", 1)),
-    Hook("safetensors.torch.load_file", Files.observe_load, given=("safetensors", 0)),
-)
-ARRAYS = (
-    Hook("safetensors.numpy.save_file", Files.observe_save, given=("safetensors", 1)),
-    Hook("safetensors.numpy.load_file", Files.observe_load, given=("safetensors", 0)),
-)
-DISTRIBUTED = (
-    Hook("torch.distributed.checkpoint.save", Files.observe_save, given=("distributed", None)),
-    Hook("torch.distributed.checkpoint.async_save", Files.observe_save, given=("distributed", None)),
-    Hook("torch.distributed.checkpoint.load", Files.observe_load, given=("distributed", None)),
-)
-
-
 def _name(given: Any) -> str | None:
     try:
         return os.fspath(given) if not isinstance(given, int) else None
     except TypeError:  # an open file or a buffer
         return getattr(given, "name", None) if isinstance(getattr(given, "name", None), str) else None
-
-
-def _both(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Return the names of the file that is copied or moved, and of the new one."""
-    given = [*args, *(kwargs[name] for name in ("src", "dst") if name in kwargs)]
-    return _name(given[0]), _name(given[1])
 
 
 def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int | None) -> Any:

@@ -12,11 +12,10 @@ import torch
 from torch import nn
 
 from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed, ModeSet
-from truestep.watch.hooks.table import WINDOW, Hook, Observation, unseen, when_removed
+from truestep.watch.hooks.table import Observation, unseen, when_removed
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import is_transformed, outline
 from truestep.watch.script.tape import Tape
-from truestep.watch.script.under_way import CALLS
 
 _is_compiling, _is_tracing = torch.compiler.is_compiling, torch._C._is_tracing
 _is_grad, _is_inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
@@ -54,12 +53,12 @@ class Forward:
         under_way.forward_site = site = tape.sites.here(3)
         if is_seen:
             tape.emit("forward_begins", module, args, kwargs)
-        under_way.begin_forward()
+        under_way.is_inside = True
         begun = perf_counter_ns()
         try:
             result = yield
         finally:
-            under_way.end_forward()
+            under_way.is_inside = False
         tape.mark(facts, site, begun)
         if is_seen:
             tape.emit("forward_ends", module, args, kwargs, result)
@@ -77,12 +76,6 @@ class Forward:
             self._is_switching = False
         self._tape.mark(facts, site, begun)
         self._tape.observe_change("mode", site, bool(mode))
-
-
-HOOKS = (
-    Hook("torch.nn.Module.__call__", Forward.observe_call, is_outermost=True, rank=CALLS, when=WINDOW),
-    Hook("torch.nn.Module.train", Forward.observe_train, is_outermost=True, rank=CALLS),
-)
 
 
 def watch_gradient_mode(tape: Tape) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 from torch.optim import lr_scheduler
 
 from truestep.watch.evidence.facts.optimizing import SchedulerStep
-from truestep.watch.hooks.table import Hook, Observation, calling_frame
+from truestep.watch.hooks.table import Observation, calling_frame
 from truestep.watch.script.tape import Tape
-from truestep.watch.script.under_way import CALLS
 
 
 class Schedulers:
@@ -48,6 +47,3 @@ def classes_with(method: str) -> Iterator[str]:
     for name, kind in list(vars(lr_scheduler).items()):
         if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler) and method in vars(kind):
             yield f"torch.optim.lr_scheduler.{name}"
-
-
-HOOKS = tuple(Hook(f"{kind}.step", Schedulers.observe, rank=CALLS) for kind in classes_with("step"))

@@ -9,7 +9,6 @@ from array import array
 from typing import Any
 
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
-from truestep.watch.hooks.table import Hook
 from truestep.watch.script.tape import Tape
 
 
@@ -30,25 +29,6 @@ class Seeds:
         """Note how a run of ours seeds all three at once, past their own functions."""
         for generator in ("torch", "random", "numpy"):
             self._tape.note(GeneratorSeeded(generator, "seed", root, None))
-
-
-def _hook(target: str, how: str, also: tuple[str, ...] = ()) -> Hook:
-    # Recomputing in a backward pass sets states too.
-    given = (target.partition(".")[0], how)
-    return Hook(target, Seeds.observe, also=also, given=given, is_outermost=True)
-
-
-TORCH = tuple(
-    _hook(f"torch.random.{name}", how, also=(f"torch.{name}",))
-    for name, how in (("manual_seed", "seed"), ("seed", "fresh"), ("set_rng_state", "state"))
-)
-RANDOM = (_hook("random.seed", "seed"), _hook("random.setstate", "state"))
-NUMPY = (
-    _hook("numpy.random.seed", "seed"),
-    _hook("numpy.random.set_state", "state"),
-    _hook("numpy.random.default_rng", "new"),
-)
-OURS = (Hook("truestep.base.rng.seed_generators", Seeds.observe_ours),)
 
 
 def _digest_of(generator: str, given: Any, how: str) -> str | None:

@@ -1,4 +1,4 @@
-"""How training is set up: what is compiled, and what is made parallel.
+"""How training is set up: what is compiled, what is made parallel, and which rank this process is.
 
 Owns the calls that say so. What follows from them is seen in the digests.
 """
@@ -6,13 +6,13 @@ Owns the calls that say so. What follows from them is seen in the digests.
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from truestep.watch.evidence.facts.passes import CompileCalled, ParallelMade
+from truestep.watch.evidence.facts.surroundings import GroupJoined
 from truestep.watch.evidence.kinds import Facts
-from truestep.watch.hooks.table import Hook, calling_module
+from truestep.watch.hooks.table import Observation, calling_module
 from truestep.watch.script.tape import Tape
-
-_SHARDING = "torch.distributed.fsdp._fully_shard._fully_shard"
 
 
 class Setup:
@@ -36,32 +36,19 @@ class Setup:
         """Note what is sharded."""
         self._note(ParallelMade("fully_shard", _is_part(mesh)))
 
+    def observe_group(self, /, *_: Any, **__: Any) -> Observation:
+        """Note which rank of a process group this process has become."""
+        yield
+        self._tape.note(GroupJoined(dist.get_rank(), dist.get_world_size(), dist.get_backend()))
+
     def _note(self, facts: Facts) -> None:
         if not _is_torch(calling_module(2)):
             self._tape.note(facts)
 
 
-HOOKS = (
-    Hook("torch.compile", Setup.observe_compile),
-    Hook(
-        "torch.nn.parallel.DistributedDataParallel.__init__",
-        Setup.observe_parallel,
-        given=("DistributedDataParallel",),
-        is_required=torch.distributed.is_available(),
-    ),
-    Hook("torch.nn.DataParallel.__init__", Setup.observe_parallel, given=("DataParallel",)),
-)
-SHARDING = (
-    Hook(f"{_SHARDING}.fully_shard", Setup.observe_sharding),
-    # Where these were imported already. Otherwise they will take the function as it is then.
-    Hook("torch.distributed.fsdp._fully_shard.fully_shard", Setup.observe_sharding, is_required=False),
-    Hook("torch.distributed.fsdp.fully_shard", Setup.observe_sharding, is_required=False),
-)
-
-
 def _is_part(group: Any) -> bool:
     """Whether a process group or a mesh, if one is given, leaves ranks out."""
-    return group is not None and group.size() < torch.distributed.get_world_size()
+    return group is not None and group.size() < dist.get_world_size()
 
 
 def _is_torch(caller: str) -> bool:

@@ -7,7 +7,9 @@ its type is closed.
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from time import perf_counter_ns
 from typing import Any
 
@@ -17,12 +19,11 @@ from truestep.watch.script.tape import Tape
 
 FOLDERS = frozenset({"os", "glob", "pathlib", "shutil", "fnmatch"})
 """Packages through which the user's lines list folders."""
-STATS = frozenset({"os", "pathlib", "genericpath", "posixpath", "ntpath"})
-"""Packages through which they ask for the times of files."""
 RANDOM = frozenset({"uuid", "secrets", "random"})
 """Packages through which they ask for entropy."""
 _MAPPINGS = frozenset({"os", "collections", "posixpath", "ntpath"})
 _NONE: frozenset[str] = frozenset()
+_listdir = os.listdir
 _DRAWN = ("random", "numpy")
 """Global generators: what a library draws from them, it draws for the line that called it."""
 
@@ -76,19 +77,6 @@ class _Notes:
         result = yield
         self.end(key, begun, args[0] if result is None and args else result)
 
-    def observe_uuid(self, /, *_: Any, **__: Any) -> Observation:
-        """Note an id made from address and clock."""
-        key, begun = self.begin("uuid.uuid1"), perf_counter_ns()
-        result = yield
-        self.end(key, begun, str(result))
-
-    def observe_times(self, /, *args: Any, **kwargs: Any) -> Observation:
-        """Note when a file was changed."""
-        key, begun = self.begin("os.stat"), perf_counter_ns()
-        result = yield
-        if key is not None and key[1].endswith(("stat", "time")):  # not those who ask whether it exists
-            self.end(key, begun, [str(args[0] if args else kwargs["path"]), result.st_mtime_ns])
-
     def observe_variable(self, _environ: Any, key: Any) -> Observation:
         """Note a variable of the environment, also one that is not set; of a secret only its digest."""
         begun, value = perf_counter_ns(), None
@@ -98,17 +86,13 @@ class _Notes:
             is_secret = value is not None and any(word in str(key).upper() for word in _SECRET)
             self.end(self.begin(str(key)), begun, _digest(repr(value).encode()) if is_secret else value)
 
-    def observe_scandir(self, /, *_: Any, **__: Any) -> Observation:
-        """Note the names in a folder, once the script has been given them."""
+    def observe_scandir(self, path: Any = ".", /, **_: Any) -> Observation:
+        """Note the names in a folder, in the order in which the system lists them."""
         key, begun = self.begin("os.scandir"), perf_counter_ns()
-        result = yield
-        return None if key is None else _Listed(result, lambda names: self.end(key, begun, names))
-
-    def observe_memory(self, name: str, /, *_: Any, **__: Any) -> Observation:
-        """Note that an array was made which nobody has written; what is in it differs anyway."""
-        key, begun = self.begin(name), perf_counter_ns()
         yield
-        self.end(key, begun, None)
+        if key is not None and not isinstance(path, int):  # the place in an open folder is the script's
+            with suppress(OSError):
+                self.end(key, begun, _listdir(path))
 
     def observe_seed(self, generator: Any, /, *args: Any, **kwargs: Any) -> Observation:
         """Note a generator that is seeded by the system."""
@@ -130,8 +114,6 @@ TIME = tuple(
     for clock in _CLOCKS
     for name in (clock, f"{clock}_ns")
 )
-ARRAYS = ("numpy.empty", "numpy.empty_like")
-"""What makes arrays of memory that nobody has written."""
 LISTINGS = (
     Hook("os.listdir", _Notes.observe, given=("os.listdir",)),
     Hook("os.scandir", _Notes.observe_scandir),
@@ -152,22 +134,8 @@ def watch_os(tape: Tape) -> None:
         variables = (Hook("os._Environ.__getitem__", _Notes.observe_variable),)
         put(tape, variables, _Notes(tape, "environment", _MAPPINGS))
         put(tape, [Hook("os.getpid", _Notes.observe, given=("os.getpid",))], _Notes(tape, "pid"))
-        put(tape, [Hook("os.stat", _Notes.observe_times)], _Notes(tape, "filetimes", STATS))
         entropy = _Notes(tape, "entropy", RANDOM)
         put(tape, [Hook("os.urandom", _Notes.observe, given=("os.urandom",))], entropy)
-
-
-def watch_tempfile(tape: Tape) -> None:
-    """Observe the random names of temporary files and folders."""
-    if tape.plan.sources:
-        names = [Hook("tempfile._RandomNameSequence.__next__", _Notes.observe, given=("tempfile",))]
-        put(tape, names, _Notes(tape, "temporary", frozenset({"tempfile"})))
-
-
-def watch_uuid(tape: Tape) -> None:
-    """Observe ids made from address and clock; others are made from the system's entropy."""
-    if tape.plan.sources:
-        put(tape, [Hook("uuid.uuid1", _Notes.observe_uuid)], _Notes(tape, "entropy"))
 
 
 def watch_random(tape: Tape) -> None:
@@ -187,8 +155,6 @@ def watch_numpy(tape: Tape) -> None:
     if tape.plan.sources:
         put(tape, [Hook("numpy.random.default_rng", _Notes.observe_default_rng)], _Notes(tape, "entropy"))
         put(tape, _draw_hooks("numpy.random"), _Notes(tape, "numpy"))
-        arrays = [Hook(name, _Notes.observe_memory, given=(name,)) for name in ARRAYS]
-        put(tape, arrays, _Notes(tape, "memory"))
 
 
 def _draw_hooks(module: str) -> list[Hook]:
@@ -197,49 +163,11 @@ def _draw_hooks(module: str) -> list[Hook]:
 
 def draws_of(name: str) -> Iterator[str]:
     """Yield the full names of functions that draw from the global generator of a module."""
-    module: Any = sys.modules[name]
+    module: Any = import_module(name)  # NumPy imports its own when it is asked for
     owner = module._inst if name == "random" else module.mtrand._rand
     for function in module.__all__:
         if function not in _STATES and getattr(getattr(module, function, None), "__self__", None) is owner:
             yield f"{name}.{function}"
-
-
-class _Listed:
-    """Hands on the entries of a folder one by one, and notes their names when it is at the end or closed."""
-
-    def __init__(self, entries: Any, note: Callable[[list[Any]], None]) -> None:
-        self._entries = entries
-        self._note: Callable[[list[Any]], None] | None = note
-        self._names: list[Any] = []
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            entry = next(self._entries)
-        except StopIteration:
-            self._end()
-            raise
-        self._names.append(entry.name)
-        return entry
-
-    def __enter__(self) -> "_Listed":
-        self._entries.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> Any:
-        self._end()
-        return self._entries.__exit__(*error)
-
-    def close(self) -> None:
-        self._end()
-        self._entries.close()
-
-    def _end(self) -> None:
-        if self._note is not None:
-            self._note(self._names)
-            self._note = None
 
 
 def text_of(value: Any) -> str:

@@ -35,7 +35,8 @@ class Hook:
     """
 
     target: str
-    act: Function
+    act: Function | str
+    """In the table of events by its name: `module:Class.method`."""
     _: KW_ONLY
     also: tuple[str, ...] = ()
     """Other names under which the script finds the same function."""
@@ -78,8 +79,10 @@ def put(  # limits: they read like a table
             if hook.is_required:
                 tape.note_trouble(hook.target, error, is_off=True)
             continue
-        hide(hook.act)
-        act = hook.act if family is None else types.MethodType(hook.act, family)
+        act = getattr(family, hook.act.rpartition(".")[2]) if isinstance(hook.act, str) else hook.act
+        hide(act)
+        if family is not None and not isinstance(act, types.MethodType):
+            act = types.MethodType(act, family)
         act = functools.partial(act, *hook.given) if hook.given else act
         made: dict[int, Any] = {}
         for owner, original in zip(owners, originals, strict=True):
@@ -104,13 +107,6 @@ def _make(  # limits: private to this module
         made = _Builtin.of(made, original)
     _settle(made, owners)
     return made
-
-
-def put_family(  # limits: as above
-    tape: Tape, hooks: Iterable[Hook], family: Callable[[Tape], Any]
-) -> None:
-    """Put the hooks of a family in place; one that cannot begin is missing, and the script goes on."""
-    tape.attempt(lambda tape: put(tape, hooks, family(tape)), name=family.__qualname__)
 
 
 def _set(owner: Any, name: str, made: Any) -> None:  # limits: private to this module

@@ -40,7 +40,7 @@ def exec_script(settings: dict[str, Any]) -> None:
         return
     except BaseException as error:
         if tape is not None:
-            tape.fail(error)
+            tape.failed_with = error
         if stack_report is not None:
             stack_report.fail(error)
         is_checked = tape is not None and tape.plan.inspect

@@ -10,11 +10,11 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from truestep.watch.hooks.table import put_family
+from truestep.watch.hooks.events import EVENTS, put_events
 from truestep.watch.script.tape import Tape
 
 _OBSERVERS = {
-    # A function that is called with the tape; or a family and its hooks, if the plan asks for it.
+    # A function that is called with the tape; then what is in the table of events is put in place.
     # Held first: what is noted is then what the script gets.
     "os": ("control.freeze:freeze_os", "hooks.sources:watch_os", "script.child_processes:watch_os"),
     "time": ("control.freeze:freeze_time", "hooks.sources:watch_time"),
@@ -22,85 +22,70 @@ _OBSERVERS = {
     "threading": ("control.threads:order_threads",),
     "concurrent.futures": ("control.threads:order_completed",),
     "concurrent.futures.thread": ("control.threads:order_pools",),
-    "tempfile": ("hooks.sources:watch_tempfile",),
-    "uuid": ("hooks.sources:watch_uuid",),
     "multiprocessing.spawn": ("script.child_processes:watch_spawning",),
     "multiprocessing.util": ("control.children:redirect_children",),
     "random": (
         "control.freeze:freeze_random",
-        "hooks.seeds:Seeds:RANDOM",
         "hooks.sources:watch_random",
         "hooks.draws:watch_random",
     ),
     "numpy": (
         "control.freeze:freeze_numpy",
-        "hooks.seeds:Seeds:NUMPY",
         "hooks.sources:watch_numpy",
         "hooks.draws:watch_numpy",
     ),
     "torch": ("control.redirect:redirect_cuda", "hooks.engine:watch_torch"),
-    "safetensors.numpy": ("hooks.files:Files:ARRAYS",),
-    "safetensors.torch": ("hooks.files:Files:SAFETENSORS",),
-    "torch.distributed.checkpoint": ("hooks.files:Files:DISTRIBUTED",),
-    "torch.distributed.fsdp._fully_shard._fully_shard": ("hooks.setup:Setup:SHARDING",),
-    "torchdata.stateful_dataloader.stateful_dataloader": (
-        "hooks.data:Loaders:STATEFUL",
-        "control.vary:vary_stateful",
-    ),
+    "torchdata.stateful_dataloader.stateful_dataloader": ("control.vary:vary_stateful",),
     "truestep.run.data.loader": ("control.vary:vary_loader",),
-    "truestep.base.rng": ("hooks.seeds:Seeds:OURS",),
     "truestep.run.train.run": ("control.vary:vary_run",),
 }
 
 
-OBSERVED = frozenset(_OBSERVERS)
-"""Modules whose arrival matters."""
 _CHANGE = ("control.", "hooks.engine")
 """Who changes something on purpose: only what cannot be changed ends the script."""
 
 
 def expect(tape: Tape) -> Callable[[], None]:
     """Install the observers of what is there already, and wait for the rest; return what ends the wait."""
-    waiting = dict(_OBSERVERS)
-    for name in list(waiting):
-        if name in sys.modules:
-            _install(waiting.pop(name), tape)
+    waiting = {*_OBSERVERS, *EVENTS}
+    for name in (*_OBSERVERS, *EVENTS):
+        if name in waiting and name in sys.modules:
+            waiting.discard(name)
+            _install(name, tape)
     finder = _Finder(waiting, tape)
     sys.meta_path.insert(0, finder)
     return lambda: sys.meta_path.remove(finder)
 
 
-def _install(observers: tuple[str, ...], tape: Tape) -> None:
-    for where in observers:
-        home, name, *hooks = where.split(":")
-        module = import_module(f"truestep.watch.{home}")
-        act = getattr(module, name)
-        if hooks:
-            if tape.asks_for(home.removeprefix("hooks.")):
-                put_family(tape, getattr(module, hooks[0]), act)
-        elif home.startswith(_CHANGE):
+def _install(name: str, tape: Tape) -> None:
+    for where in _OBSERVERS.get(name, ()):
+        home, _, function = where.partition(":")
+        act = getattr(import_module(f"truestep.watch.{home}"), function)
+        if home.startswith(_CHANGE):
             act(tape)
         else:
             tape.attempt(act)
+    if name != "torch":  # there it has its place among other things: see `engine`
+        put_events(tape, name)
 
 
 class _Finder:
     """Stands before Python's own finders, leaves the finding to them, and notes when a module is done."""
 
-    def __init__(self, waiting: dict[str, tuple[str, ...]], tape: Tape) -> None:
+    def __init__(self, waiting: set[str], tape: Tape) -> None:
         self._waiting = waiting
         self._tape = tape
 
     def find_spec(  # limits: Python calls it like this
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        where = self._waiting.pop(name, None) if self._tape.is_on else None
-        if where is None:
+        if not self._tape.is_on or name not in self._waiting:
             return None
+        self._waiting.discard(name)
         try:
             spec = self._find_behind_us(name, path, target)  # other finders may ask us again meanwhile
         finally:
-            self._waiting[name] = where  # looked for is not yet imported: many ask only whether there is one
+            self._waiting.add(name)  # looked for is not yet imported: many ask only whether there is one
         execute = getattr(getattr(spec, "loader", None), "exec_module", None)
         if spec is not None and execute is not None:
             # An attribute of this one loader: type and name of the loader stay what they are.
@@ -123,6 +108,8 @@ class _Finder:
             if loader is not None:
                 vars(loader).pop("exec_module", None)
             execute(module)
-            _install(self._waiting.pop(name, ()), self._tape)
+            if name in self._waiting:
+                self._waiting.discard(name)
+                _install(name, self._tape)
 
         return exec_module

@@ -33,7 +33,6 @@ _MAX_KINDS = 50_000
 _MAX_THINGS = 4096
 """From so many of a kind on, those of a class share a number: a loss made anew in each step has no end."""
 _MAX_TROUBLES = 256
-_DIGESTED = ("data", "forward", "backward")
 
 _NUMBERED = ("loader", "model", "optimizer", "scheduler")
 """The objects that facts refer to by numbers."""
@@ -82,6 +81,12 @@ class Ended(SystemExit):
 class Tape:
     """Where all observers of a process write."""
 
+    chain: Any = None
+    """What keeps digests, if the plan asks for some; for observers of modules that arrive later."""
+    recorder: Any = None
+    """What notes operations, if the plan asks for some; told of each step that is counted."""
+    failed_with: BaseException | None = None
+    """What the script has raised."""
     _near_until = 0
 
     def __init__(self, folder: str, plan: Plan, *, is_part: bool = False) -> None:
@@ -93,19 +98,18 @@ class Tape:
         self.is_over = False
         """Whether the script shall end where it would begin another step."""
         self.under_way = UnderWay(self._note_other_training)
-        self.window = Window(plan, may_close=not is_part)
+        self.window = Window(plan)
         """When all calls are observed: otherwise steps are only counted."""
         self.num_steps = 0
         self._next_look = self._num_raised = 0
         self.is_looked_at = plan.looks_at(0)
         """Whether values are read at this step."""
-        self.chain: Any = None
-        """What keeps digests, if the plan asks for some; for observers of modules that arrive later."""
-        self.recorder: Any = None
-        """What notes operations, if the plan asks for some; told of each step that is counted."""
+        self.among_ourselves: Callable[[], AbstractContextManager[Any]] = nullcontext
+        """Makes a context in which torch calls nothing of the user's, once torch is there."""
+        self.families: dict[str, Any] = {}
+        """The objects that observe, by their classes in the table of events."""
         self._after_step: list[Callable[[], None]] = []
         self._listeners, self._near = _nobody(), _nobody()
-        self.failed_with: BaseException | None = None
         self._troubles, self._dismissed = set[str](), set[int]()
         self._pid = os.getpid()
         self._begun_ns = perf_counter_ns()
@@ -161,19 +165,6 @@ class Tape:
     def note(self, facts: Facts) -> None:
         """Note something that has no length, at the user's line that led to it."""
         self.mark(facts, self.sites.here(1), perf_counter_ns())
-
-    def among_ourselves(self) -> AbstractContextManager[Any]:
-        """Return a context in which torch calls nothing of the user's, once torch is there."""
-        return nullcontext()
-
-    def connect(self, *, among_ourselves: Callable[[], AbstractContextManager[Any]], chain: Any) -> None:
-        """Torch has been imported: take what keeps digests, and what keeps the user's code out."""
-        self.among_ourselves = among_ourselves  # type: ignore[method-assign]
-        self.chain = chain
-
-    def note_operations(self, recorder: Any) -> None:
-        """Have operations noted: the recorder is told of each step that is counted."""
-        self.recorder = recorder
 
     def listen(
         self, observer: Any = None, /, *events: str, near: bool = False, **acts: Callable[..., None]
@@ -324,14 +315,6 @@ class Tape:
         error = RuntimeError(f"{NOT_CHECKED}training in more threads than one: only the first is observed")
         self.note_trouble("steps of an optimizer" if self.chain is None else UNREAD, error)
 
-    def stop(self) -> None:
-        """End the script where it would begin another step."""
-        self.is_over = True
-
-    def fail(self, error: BaseException) -> None:
-        """The script has raised."""
-        self.failed_with = error
-
     def count_step(self) -> None:
         """Count a step."""
         self.num_steps += 1
@@ -339,7 +322,7 @@ class Tape:
         if self.is_looked_at or self.num_steps >= self._next_look:
             self._set_look()
         if self.plan.steps is not None and self.num_steps >= self.plan.steps:
-            self.stop()
+            self.is_over = True
         if self.recorder is not None:
             self.recorder.move(self.num_steps)
         self.emit("counted")
@@ -353,10 +336,6 @@ class Tape:
 
             self.is_looked_at = module_in_use() is None  # reading would make the script wait for the device
         self._next_look = self.plan.next_look(self.num_steps)
-
-    def asks_for(self, family: str) -> bool:
-        """Whether the plan wants a family of hooks; digests need batches, passes and steps in any case."""
-        return family in self.plan.families or (family in _DIGESTED and self.chain is not None)
 
     def end_if_over(self) -> None:
         """Leave the script if enough steps were made."""
@@ -400,17 +379,11 @@ class Tape:
             self._num_sites += len(sites)
             self._due_ns = perf_counter_ns() + self._period_ns
             if rows or kinds or sites:
-                self._write_block(rows, values, {"sites": sites, "kinds": kinds})
-
-    def _write_block(
-        self, rows: list[int], values: list[tuple[int, int, Facts]], names: dict[str, Any]
-    ) -> None:
-        # As text these numbers would take longer to write than moments take to note.
-        packed = b2a_base64(array("q", rows).tobytes(), newline=False).decode()
-        # The steps come last: who follows the script reads only the end of the file.
-        self._append(
-            "moments", **names, base_ns=self._begun_ns, rows=packed, values=values, steps=self.num_steps
-        )
+                # As text these numbers would take longer to write than moments take to note.
+                packed = b2a_base64(array("q", rows).tobytes(), newline=False).decode()
+                fields = {"sites": sites, "kinds": kinds, "base_ns": self._begun_ns, "rows": packed}
+                # The steps come last: who follows the script reads only the end of the file.
+                self._append("moments", **fields, values=values, steps=self.num_steps)
 
     def close(self) -> None:
         """Write the rest and how the script ended."""

@@ -47,39 +47,16 @@ class UnderWay:
         """Held while a call is observed, by whoever makes it; nobody ever waits for it."""
         self._was_inside = False
 
-    def begin_forward(self) -> None:
-        """An outermost module runs."""
-        self.is_inside = True
-
-    def end_forward(self) -> None:
-        """It has returned or raised."""
-        self.is_inside = False
-
     def begin_backward(self) -> None:
         """A backward pass runs, maybe in a forward pass."""
         self._was_inside = self.is_inside
+        self.is_stepping = False  # the last step may have raised
         self.is_in_backward = self.is_inside = True
 
     def end_backward(self) -> None:
         """It has ended."""
         self.is_in_backward = False
         self.is_inside = self._was_inside
-
-    def begin_step(self, *, has_closure: bool) -> None:
-        """An optimizer makes a step; with a closure passes are a part of it."""
-        self.is_stepping = not has_closure
-
-    def end_step(self) -> None:
-        """The step is made."""
-        self.is_stepping = False
-
-    def begin_batch(self) -> None:
-        """A loader makes a batch."""
-        self.is_fetching = True
-
-    def end_batch(self) -> None:
-        """It hands it out."""
-        self.is_fetching = False
 
     @contextmanager
     def copying(self) -> Iterator[None]:

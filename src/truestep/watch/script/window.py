@@ -22,16 +22,11 @@ Row = tuple[Any, str, Any, Any]
 
 
 class Window:
-    """Which steps are observed, and the functions that are ours meanwhile.
+    """Which steps are observed, and the functions that are ours meanwhile: for digests every step is."""
 
-    Without `may_close` every step is observed, as digests and scripts of several phases need it.
-    """
-
-    def __init__(self, plan: Plan, *, may_close: bool) -> None:
+    def __init__(self, plan: Plan) -> None:
         is_short = plan.operations is None or plan.operations[1] < FIRST
-        self.may_close = (
-            may_close and plan.inspect and plan.look == "sampled" and is_short and not plan.digests
-        )
+        self.may_close = plan.inspect and plan.look == "sampled" and is_short and not plan.digests
         self.is_open = True
         self.is_swapping = True
         """Whether functions are put back outside of windows. What is compiled is guarded by who they are."""

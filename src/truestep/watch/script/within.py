@@ -50,8 +50,7 @@ class Part:
 
     def end(self, error: BaseException | None = None) -> None:
         """Observe no more, and leave torch as it was. An error is what the part has raised."""
-        if error is not None:
-            self._tape.fail(error)
+        self._tape.failed_with = error
         try:
             self._tape.close()
         finally:

@@ -14,16 +14,6 @@ class FileSaved(NamedTuple):
     """Of what is saved, if the plan asks for digests."""
 
 
-@kind(varies_from="digests")
-class FileCopied(NamedTuple):
-    """A file that was saved in this run is copied, as the best one so far."""
-
-    how: str
-    path: str | None
-    digests: dict[str, str] | None
-    """Of what was saved to the file that is copied."""
-
-
 @kind()
 class FileLoaded(NamedTuple):
     """A file is loaded."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
-from truestep.watch.hooks.optimizer import Turns
+from truestep.watch.hooks.steps import Turns
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.inspect.training.spots import Spot, find_spots, find_weights
 from truestep.watch.script.autograd import find_nodes
