@@ -328,8 +328,9 @@ def _walk_state(optimizer: Optimizer, parameters: list[tuple[str, Tensor]]) -> I
         # Asked with `in`: the state makes an entry for whatever is asked for otherwise.
         if item in optimizer.state:
             entry = optimizer.state[item]
-            for key in sorted(entry, key=str):
-                yield from walk(entry[key], f"{name}.{key}")
+            entries = entry if isinstance(entry, dict) else {"": entry}  # an optimizer of the user's
+            for key in sorted(entries, key=str):
+                yield from walk(entries[key], f"{name}.{key}")
 
 
 def _digest_text(value: Any) -> str:

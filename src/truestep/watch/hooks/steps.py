@@ -75,7 +75,9 @@ class Steps:
         self._begun: _Begun | None = None
         """What the step under way began with, if it is observed."""
 
-    def begin(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def begin(  # limits: torch calls it like this
+        self, optimizer: Optimizer, args: Any, kwargs: Any
+    ) -> None:
         """A step begins."""
         tape, frame = self._tape, sys._getframe(1)
         if not tape.is_on or not self._guard.is_working or (self._frame and _is_inside(frame, self._frame)):
