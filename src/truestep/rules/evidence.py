@@ -15,6 +15,7 @@ from truestep.base.cells import code_of, is_notebook
 from truestep.rules.kit.flow import OperationGraph
 from truestep.watch import Moment, Operation, Process
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
+from truestep.watch.evidence.kinds import Place
 from truestep.watch.evidence.moment import Observed
 from truestep.watch.evidence.standing import Standing
 
@@ -44,6 +45,10 @@ class Source:
             return ast.parse(self.text)
         except SyntaxError:
             return ast.Module(body=[], type_ignores=[])
+
+    def at(self, line: int) -> Place:
+        """Return a line as a place."""
+        return Place(self.path, line, "")
 
     def line(self, number: int | None) -> str:
         """Return a line, counted from 1; empty if there is none."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from truestep.errors import UsageError
 from truestep.watch import Facts, Moment, Operation
+from truestep.watch.evidence.kinds import Place
 
 if TYPE_CHECKING:
     from truestep.rules.evidence import Evidence
@@ -51,9 +52,10 @@ class Finding:
     """The severity, if it differs from the rule's."""
 
     @staticmethod
-    def at(place: Moment[Any] | Operation, message: str, **more: Any) -> "Finding":
-        """Return a finding at the line of a moment or an operation."""
-        facts = {"file": place.file, "line": place.line, "step": place.step + 1, **more}
+    def at(place: Moment[Any] | Operation | Place, message: str, **more: Any) -> "Finding":
+        """Return a finding at the line of a moment or an operation, or at a line alone."""
+        step = None if isinstance(place, Place) else place.step + 1
+        facts = {"file": place.file or None, "line": place.line or None, "step": step, **more}
         return Finding(message=message, **facts)
 
 

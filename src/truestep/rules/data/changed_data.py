@@ -41,10 +41,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             continue
         places.add((place.file, place.line))
         before, once, twice = facts.values
-        yield Finding(
-            message="reading a sample changes the stored data",
-            file=place.file,
-            line=place.line,
+        yield Finding.at(
+            place,
+            "reading a sample changes the stored data",
+            step=None,
             evidence=f"reading sample 0 changed {facts.num_first} stored values, reading it again "
             f"{facts.num_second}, expected 0; one went from {before:.3g} to {once:.3g} to {twice:.3g}",
         )

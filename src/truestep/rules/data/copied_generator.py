@@ -24,6 +24,7 @@ from truestep.watch.evidence.facts.loading import (
     WorkerGenerator,
     WorkerState,
 )
+from truestep.watch.evidence.kinds import Place
 
 RULE = Meta(
     code="DATA01",
@@ -79,16 +80,8 @@ def _finding(evidence: Evidence, loader: ObservedLoader, place: GeneratorPlace, 
     what = "the global generator" if owner is None and name in _GLOBAL else "a generator in the dataset"
     message = f"all workers draw the same numbers from {what}"
     line = _line_of(evidence.source(file), owner, name) if file else None
-    if file and line:
-        return Finding(message=message, file=file, line=line, evidence=text, step=0)
-    made = loader.made
-    return Finding(
-        message=message,
-        file=made.file if made else None,
-        line=made.line if made else None,
-        evidence=text,
-        step=0,
-    )
+    at = Place(file, line, "") if file and line else loader.made or loader.epochs[0]
+    return Finding.at(at, message, evidence=text, step=0)
 
 
 def _line_of(source: Source | None, owner: str | None, name: str | None) -> int | None:

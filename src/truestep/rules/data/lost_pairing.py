@@ -20,6 +20,7 @@ from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.kit.syntax import walk
 from truestep.rules.kit.where import has_run, name_of
 from truestep.watch.evidence.facts.loading import PairsCompared
+from truestep.watch.evidence.kinds import Place
 
 RULE = Meta(
     code="DATA09",
@@ -40,11 +41,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         # New labels, as those of a teacher, are no lost pairing: all must be there as often as before.
         if facts.num_missing > 0.5 * facts.num_rows**0.5 or facts.num_other_targets > facts.num_missing:
             continue
-        place = _shuffled_at(evidence) or (moment.file, moment.line)
-        yield Finding(
-            message="inputs and labels lose their pairing: an input has another label in the next epoch",
-            file=place[0],
-            line=place[1],
+        yield Finding.at(
+            _shuffled_at(evidence) or moment,
+            "inputs and labels lose their pairing: an input has another label in the next epoch",
             step=moment.step + 1,
             evidence=f"{facts.num_changed} of {facts.num_matched} inputs that came again had another target, "
             f"expected 0; the {facts.num_rows} targets themselves were the same",
@@ -52,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
 
 
-def _shuffled_at(evidence: Evidence) -> tuple[str, int] | None:
+def _shuffled_at(evidence: Evidence) -> Place | None:
     """Return the last line that shuffles something, in a loop or a function if there is one."""
     found: list[tuple[bool, int, str]] = []
     for source in evidence.sources:
@@ -61,10 +60,8 @@ def _shuffled_at(evidence: Evidence) -> tuple[str, int] | None:
             is_shuffle = isinstance(node, ast.Call) and name_of(node.func) in _SHUFFLING
             if isinstance(node, ast.Call) and is_shuffle and has_run(evidence, source, line=node.lineno):
                 found.append((id(node) in inner, node.lineno, source.path))
-    if not found:
-        return None
-    _, line, path = max(found)
-    return path, line
+    _, line, path = max(found, default=(False, 0, ""))
+    return Place(path, line, "") if found else None
 
 
 def _inner_nodes(source: Source) -> set[int]:

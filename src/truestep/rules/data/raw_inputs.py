@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
+from truestep.rules.kit.flow import SHAPING
 from truestep.rules.kit.grouping import grouped
 from truestep.rules.kit.loaders import scaled_at
 from truestep.watch import Moment, Operation
@@ -34,29 +35,10 @@ _LARGE = "the model's input was never scaled"
 _TIMES_255 = re.compile(r"\.mul_?\(\s*255|[^*]\*=? *255\b")
 _LEAST_CONSTANT, _LEAST_ELEMENTS = 3, 32
 _WEIGHT_LAYERS = ("convolution", "addmm", "mm", "linear", "bmm", "lstm", "gru", "rnn", "_thnn", "mkldnn")
-_VIEWS = (
-    "view",
-    "reshape",
-    "permute",
-    "transpose",
-    "t",
-    "unsqueeze",
-    "squeeze",
-    "expand",
-    "flatten",
-    "slice",
-)
-_SAME = (
-    *_VIEWS,
-    "_unsafe_view",
-    "clone",
-    "_to_copy",
-    "select",
-    "unbind",
-    "split",
-    "constant_pad_nd",
-    "alias",
-)
+_SAME = SHAPING | {
+    *("permute", "transpose", "t", "squeeze", "expand", "flatten", "slice", "clone", "_to_copy", "select"),
+    *("unbind", "split", "constant_pad_nd", "alias"),
+}
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -125,10 +107,9 @@ def _first_layer(
     for operation in operations:
         if not any(_is_input(item, raw, shape) for item in operation.ins):
             continue
-        name = _base_name(operation)
-        if name.startswith(_WEIGHT_LAYERS):
+        if operation.kind.startswith(_WEIGHT_LAYERS):
             return operation
-        if name not in _SAME:
+        if operation.kind not in _SAME:
             return None  # scaled, normalized, compared: the model knows
         raw.add(operation.index)
     return None
@@ -144,7 +125,3 @@ def _is_input(item: In, raw: set[int | None], shape: tuple[int, ...]) -> bool:
     if item.producer is None:
         return None in raw and prod(item.shape) == prod(shape)
     return item.producer in raw
-
-
-def _base_name(operation: Operation) -> str:
-    return operation.name.split(".")[1] if operation.name.count(".") > 1 else operation.name

@@ -1,6 +1,6 @@
 """Order in source text: whether the order in which an expression gives its items decides anything further on.
 
-Owns following a value through assignments, loops and calls of one file. Where it cannot tell, it says no.
+Owns following a value through assignments and loops of one file. Where it cannot tell, it says no.
 """
 
 import ast
@@ -13,10 +13,7 @@ from truestep.rules.kit.syntax import walk
 from truestep.rules.kit.where import (
     Function,
     assignments,
-    bind,
-    calls,
     covers,
-    defined,
     innermost,
     name_of,
     nodes,
@@ -27,21 +24,8 @@ from truestep.rules.kit.where import (
 
 _FREE = frozenset(
     (
-        *(
-            "sorted",
-            "natsorted",
-            "set",
-            "frozenset",
-            "len",
-            "any",
-            "all",
-            "max",
-            "min",
-            "sum",
-            "fsum",
-            "bool",
-        ),
-        *("Counter", "print", "str", "repr", "isinstance", "type", "id", "issubset", "issuperset"),
+        *("sorted", "natsorted", "set", "frozenset", "len", "any", "all", "max", "min", "sum", "fsum"),
+        *("bool", "Counter", "print", "str", "repr", "isinstance", "type", "id", "issubset", "issuperset"),
         *("isdisjoint", "union", "intersection", "difference", "update", "discard", "remove", "add", "info"),
         *("debug", "warning", "error", "unlink", "rmtree", "makedirs", "mkdir", "exists", "copy", "move"),
     )
@@ -52,7 +36,7 @@ _PASSING = _COUNTING | {"list", "tuple", "map", "filter", "iter", "chain", "isli
 _LINING_UP = frozenset({"join", "fromkeys", "writelines", "sample", "choice", "choices", "shuffle"})
 _KEEPING = frozenset({"append", "extend", "insert", "appendleft"})
 _MAX_DEPTH = 12
-_CARRYING = ast.IfExp | ast.BinOp | ast.Starred | ast.keyword | ast.List | ast.Tuple | ast.YieldFrom
+_CARRYING = ast.IfExp | ast.BinOp | ast.Starred | ast.keyword | ast.List | ast.Tuple
 
 
 class ValueFlow:
@@ -62,6 +46,7 @@ class ValueFlow:
         self.tree = source.tree
         self._set: ast.AST | None = None
         self._parents = {child: node for node in walk(self.tree) for child in ast.iter_child_nodes(node)}
+        self._defined = {node.name for node in walk(self.tree) if isinstance(node, Function | ast.ClassDef)}
 
     def decided_at(self, node: ast.AST, depth: int = 0) -> ast.AST | None:
         """Return where the order of an expression's items begins to matter; None if nowhere, or unknown."""
@@ -78,8 +63,6 @@ class ValueFlow:
             found = self._by_comprehension(node, parent, depth)
         elif isinstance(parent, ast.For) and parent.iter is node:
             found = self._by_body(parent, depth)
-        elif isinstance(parent, ast.Return):
-            found = self._by_result(parent, depth)
         elif isinstance(parent, ast.Subscript):
             found = parent if parent.value is node else None
         elif isinstance(parent, _CARRYING) and node is not getattr(parent, "test", None):
@@ -110,26 +93,6 @@ class ValueFlow:
                 yield node.value, False
             elif isinstance(node, ast.comprehension | ast.For) and _is_name(node.target, name.id):
                 yield node.iter, True
-        function = self.function_of(name)
-        if function is not None:
-            yield from ((value, False) for value in self._given(function, name.id))
-
-    def _given(self, function: Function, name: str) -> Iterator[ast.expr]:
-        """Yield what a function's parameter is given by those who call it."""
-        given = (bind(function, call).get(name) for call in calls(self.tree, function.name))
-        yield from (value for value in given if value is not None)
-
-    def calls_on(self, value: ast.expr) -> Iterator[tuple[ast.Call, str]]:
-        """Yield calls of methods of what a value is assigned to, with their names."""
-        parent = self._parents.get(value)
-        targets = parent.targets if isinstance(parent, ast.Assign) else [getattr(parent, "target", None)]
-        if len(targets) != 1 or not isinstance(targets[0], ast.Name | ast.Attribute):
-            return
-        whole = self.tree if isinstance(targets[0], ast.Attribute) else self.scope_of(value)
-        for node in walk(whole):
-            method = node.func if isinstance(node, ast.Call) else None
-            if isinstance(method, ast.Attribute) and _is_same(method.value, targets[0]):
-                yield node, method.attr  # type: ignore[misc]
 
     def _by_call(self, node: ast.AST, call: ast.Call, depth: int) -> ast.AST | None:
         if call.func is node:
@@ -142,9 +105,8 @@ class ValueFlow:
             return call if found is not None else None
         if name in _KEEPING and isinstance(call.func, ast.Attribute):
             return self._by_name(call.func.value, call, depth)
-        function = self._defined(name)
-        if function is not None:
-            return self._by_parameter(node, call, function, depth)
+        if name in self._defined:
+            return None  # what a function of the script makes of it is not known
         is_used = name in _LINING_UP or not self._is_the_set(node)
         return call if is_used and isinstance(call.func, ast.Name | ast.Attribute) else None
 
@@ -169,8 +131,6 @@ class ValueFlow:
 
     def _by_body(self, loop: ast.For, depth: int) -> ast.AST | None:
         for node in (inner for statement in loop.body for inner in walk(statement)):
-            if isinstance(node, ast.Yield | ast.YieldFrom):
-                return self._by_result(node, depth)
             if (
                 isinstance(node, ast.Call)
                 and name_of(node.func) in _KEEPING
@@ -196,28 +156,6 @@ class ValueFlow:
         loads = (use for use in uses if isinstance(getattr(use, "ctx", None), ast.Load))
         found = (self.decided_at(use, depth + 2) for use in loads)
         return next((place for place in found if place is not None), None)
-
-    def _by_result(self, node: ast.AST, depth: int) -> ast.AST | None:
-        """Return where the order of what a function gives matters to those who call it."""
-        function = self.function_of(node)
-        found = (
-            self.decided_at(call, depth + 2)
-            for call in (() if function is None else calls(self.tree, function.name))
-        )
-        return next((place for place in found if place is not None), None)
-
-    def _by_parameter(self, node: ast.AST, call: ast.Call, function: Function, depth: int) -> ast.AST | None:
-        name = next((name for name, value in bind(function, call).items() if value is node), None)
-        if name is None:
-            return None
-        return self._by_name(ast.Name(id=name, ctx=ast.Store()), function.body[0], depth)
-
-    def _defined(self, name: str | None) -> Function | None:
-        for node in walk(self.tree):
-            if isinstance(node, Function | ast.ClassDef) and node.name == name:
-                made = defined(node, "__init__", ast.FunctionDef)
-                return node if isinstance(node, Function) else next(iter(made), None)
-        return None
 
 
 def maker_of(source: Source, line: int) -> int | None:

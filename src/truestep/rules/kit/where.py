@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from truestep.rules.evidence import Evidence, Source
 from truestep.rules.kit.syntax import walk
 from truestep.watch import Moment, Operation
+from truestep.watch.evidence.kinds import Place
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | Function
@@ -157,15 +158,15 @@ def own_nodes(scope: Scope) -> Iterator[ast.AST]:
 
 def find_assignment(
     evidence: Evidence, attribute: str, *, holder: str | None = None, file: str | None = None
-) -> tuple[str, int] | None:
-    """Return file and line that first assign to an attribute: in its class if possible, else anywhere."""
+) -> Place | None:
+    """Return the line that first assigns to an attribute: in its class if possible, else anywhere."""
     own = evidence.source(file)
     trees = [(own, class_in(own, holder))] if own is not None else []
     for source, tree in [*trees, *((source, source.tree) for source in evidence.sources)]:
         found = [statement for statement, _ in assignments(tree, attribute)]
         # A variable may have the same name, and become the attribute later.
         for statement in sorted(found, key=lambda statement: not _has_attribute(statement, attribute)):
-            return source.path, statement.lineno
+            return source.at(statement.lineno)
     return None
 
 

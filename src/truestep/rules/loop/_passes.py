@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from truestep.rules import Evidence
-from truestep.rules.kit.optimizers import find_optimizer
+from truestep.rules.kit.roster import find_optimizer
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     BackwardExamined,

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from math import prod
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.kit.optimizers import coupled_decays, find_optimizer
+from truestep.rules.kit.roster import coupled_decays, find_optimizer
 from truestep.rules.loop._passes import Pass, find_passes, is_adaptive
 from truestep.watch.evidence.facts.optimizing import (
     BackwardExamined,

@@ -99,12 +99,11 @@ def _report(evidence: Evidence, cases: list[_Case]) -> Finding:
     place = zeroed[-1] if zeroed else own
     steps = [moment for moment in evidence.of(OptimizerStep) if moment.facts.optimizer == optimizer]
     line = steps[0].line if steps else applied.line
-    return Finding(
-        message="gradients of another network's loss are applied: they are zeroed too early"
+    return Finding.at(
+        place,
+        "gradients of another network's loss are applied: they are zeroed too early"
         if zeroed
         else "gradients of another network's loss are applied",
-        file=place.file,
-        line=place.line,
         step=applied.step + 1,
         count=len(cases),
         evidence=f"the backward pass at line {left.line} is for the step at line {used.line}, and leaves "

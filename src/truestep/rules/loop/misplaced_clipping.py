@@ -9,14 +9,10 @@ reported.
 The limit has no effect: one large gradient can move the weights arbitrarily far.
 """
 
-import ast
 from collections.abc import Iterator
 
-from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.kit.edits import Edit, drop_statement, insert_before, statement_at, text_of
+from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.grouping import by_line
-from truestep.rules.kit.syntax import walk
-from truestep.rules.kit.where import name_of
 from truestep.watch.evidence.facts.optimizing import GradientsClipped, OptimizerStep
 
 RULE = Meta(
@@ -58,23 +54,3 @@ def _is_clipped_elsewhere(evidence: Evidence, optimizers: set[int]) -> bool:
         moment.facts.state == "waiting" and optimizers.intersection(moment.facts.optimizers)
         for moment in evidence.of(GradientsClipped)
     )
-
-
-def make_edits(source: Source, finding: Finding) -> list[Edit]:
-    """Move the clipping between the backward pass and the step, if all three are statements of one block."""
-    clipping = statement_at(source, finding.line or 0)
-    for node in walk(source.tree):
-        block = getattr(node, "body", None)
-        if not isinstance(block, list) or clipping not in block or not isinstance(clipping, ast.Expr):
-            continue
-        passes = [item for item in block if isinstance(item, ast.Expr) and _is_call(item.value, "backward")]
-        steps = [item for item in block if isinstance(item, ast.Expr) and _is_call(item.value, "step")]
-        steps = [item for item in steps if passes and item.lineno > passes[-1].lineno]
-        if len(passes) == 1 and steps:
-            text = text_of(source, clipping.value)
-            return [*insert_before(source, steps[0], text), *drop_statement(source, clipping)]
-    return []
-
-
-def _is_call(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Call) and name_of(node.func) == name

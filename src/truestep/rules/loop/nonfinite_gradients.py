@@ -21,8 +21,7 @@ from itertools import pairwise
 from math import isfinite
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.kit.optimizers import where_made
-from truestep.rules.kit.roster import few
+from truestep.rules.kit.roster import few, where_made
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.optimizing import GradientsNonfinite, LossLevel, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
@@ -77,12 +76,12 @@ def _rise_before(evidence: Evidence, moment: Moment[GradientsNonfinite]) -> list
 
 def _diverged(evidence: Evidence, moment: Moment[GradientsNonfinite], rise: list[float]) -> Finding:
     return Finding.at(
-        moment,
+        where_made(evidence, moment.facts.optimizer) or moment,
         "training diverges: the loss rises at each step until a gradient is not finite",
         evidence=f"the loss rises from {rise[0]:.3g} to {rise[-1]:.3g} in {len(rise)} steps; then the step "
         f"at line {moment.line} applies a gradient that is not finite",
         fix="Lower the learning rate.",
-        **where_made(evidence, moment.facts.optimizer),
+        step=moment.step + 1,
     )
 
 

@@ -28,13 +28,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find clipping between the backward passes of one step."""
     clipped = evidence.of(GradientsClipped)
     for moment in evidence.of(GradientsApplied):
-        for file, line, _ in moment.facts.clipped_at[:1]:
-            times = sum((item.file, item.line, item.step) == (file, line, moment.step) for item in clipped)
+        for place in moment.facts.clipped_at[:1]:
+            key = (place.file, place.line, moment.step)
+            times = sum((item.file, item.line, item.step) == key for item in clipped)
             if times > 1:
-                yield Finding(
-                    message="gradients are clipped at each micro-batch, before the sum is complete",
-                    file=file,
-                    line=line,
+                yield Finding.at(
+                    place,
+                    "gradients are clipped at each micro-batch, before the sum is complete",
                     step=moment.step + 1,
                     evidence=f"step {moment.step + 1} at line {moment.line} used "
                     f"{len(moment.facts.passes)} backward passes and clipped {times} times",

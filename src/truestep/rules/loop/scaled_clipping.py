@@ -27,10 +27,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find clipping before unscaling."""
     for moment in evidence.of(ScaledClipped):
         clipped_at, scale = moment.facts.clipped_at, moment.facts.scale
-        yield Finding(
-            message="gradients are clipped before they are unscaled",
-            file=clipped_at.file,
-            line=clipped_at.line,
+        yield Finding.at(
+            clipped_at,
+            "gradients are clipped before they are unscaled",
             step=moment.step + 1,
             evidence=f"the loss scale was {scale:g}, and the gradients were unscaled only afterwards, at "
             f"line {moment.line}",

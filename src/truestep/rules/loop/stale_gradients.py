@@ -39,10 +39,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         lines = sorted({moment.line for moment in moments if moment.line is not None})
         details = {"step_lines": lines, "accumulates": _accumulates(evidence, at)}
         for moment in moments:
-            yield Finding(
-                message="gradients are not zeroed between steps: zero_grad() is missing",
-                file=at.file,
-                line=at.line,
+            yield Finding.at(
+                at,
+                "gradients are not zeroed between steps: zero_grad() is missing",
                 step=moment.step + 1,
                 details=details,
                 evidence=f"this backward pass started with the gradients that step {moment.step} applied, "

@@ -105,10 +105,9 @@ def _check_comparison(source: Source, kept: _Kept) -> Iterator[Finding]:
     start = "inf" if way == "max" else "-inf"
     if _starts(source, kept) == {start}:
         is_else = kept.body is not kept.condition.body
-        yield Finding(
-            message=f"`{text}` is {'always' if is_else else 'never'} true: {name} starts at {start}",
-            file=source.path,
-            line=kept.condition.lineno,
+        yield Finding.at(
+            source.at(kept.condition.lineno),
+            f"`{text}` is {'always' if is_else else 'never'} true: {name} starts at {start}",
             evidence=f"{name} starts at {start} and is replaced only by "
             f"{'larger' if way == 'max' else 'smaller'} values, so it never changes",
         )
@@ -116,10 +115,9 @@ def _check_comparison(source: Source, kept: _Kept) -> Iterator[Finding]:
     ways = {direction_of(name), _direction(source, kept.value)} - {None}
     if ways == {_OTHER[way]} and _KEEPING.search("\n".join(map(ast.unparse, kept.body))):
         better, worse = ("lower", "higher") if way == "max" else ("higher", "lower")
-        yield Finding(
-            message=f"`{text}` keeps the model with the {'highest' if way == 'max' else 'lowest'} metric",
-            file=source.path,
-            line=kept.condition.lineno,
+        yield Finding.at(
+            source.at(kept.condition.lineno),
+            f"`{text}` keeps the model with the {'highest' if way == 'max' else 'lowest'} metric",
             evidence=f"{ast.unparse(kept.value)} is better when it is {better}, and the weights are kept "
             f"when it is {worse} than before",
         )

@@ -16,7 +16,7 @@ Create the optimizer last: after replacing layers, copying, sharding or converti
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.kit.roster import Roster, at, names, read_roster
+from truestep.rules.kit.roster import Roster, names, read_roster
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed
@@ -37,10 +37,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for optimizer in roster.stepped:
         lost, new = find_abandoned(roster, optimizer)
         if lost and new:
-            yield Finding(
-                message=f"{optimizer.class_name} holds parameters that the model no longer uses, "
+            yield Finding.at(
+                optimizer.made_at,
+                f"{optimizer.class_name} holds parameters that the model no longer uses, "
                 "and not the ones that replaced them",
-                **at(optimizer.made_at),
                 step=optimizer.first_step + 1,
                 evidence=f"unused and without gradient: {names(lost)}; "
                 f"with gradients but in no optimizer: {names(new)}",

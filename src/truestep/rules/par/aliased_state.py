@@ -52,10 +52,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 continue  # a framework did it
             what = "loaded" if isinstance(moment.facts, ModelRefilled) else "saved"
             passed = moment.step - taken.step
-            yield Finding(
-                message="this state_dict() is stored without a copy: it changes with the model",
-                file=file or None,
-                line=line or None,
+            yield Finding.at(
+                taken.place,
+                "this state_dict() is stored without a copy: it changes with the model",
                 step=taken.step + 1,
                 evidence=f"{what} at line {moment.line}, {passed} steps later; "
                 + ("changed with the model since" if moment.facts.num_written else "nothing is restored")
@@ -75,10 +74,9 @@ def _check_views(evidence: Evidence) -> Iterator[Finding]:
             source = evidence.source(file)
             kept = [item for name in names if source for item, _ in assignments(source.tree, name)]
             if any(covers(item, line) for item in kept) and is_called_at(source, line, name="state_dict"):
-                yield Finding(
-                    message="this state_dict() is stored without a copy: it changes with the model",
-                    file=file,
-                    line=line,
+                yield Finding.at(
+                    taken.place,
+                    "this state_dict() is stored without a copy: it changes with the model",
                     step=taken.step + 1,
                     evidence=f"loaded at line {moment.line}; nothing is restored: its tensors share the "
                     "model's memory",

@@ -14,14 +14,14 @@ model.parameters() if p.requires_grad]`, after freezing.
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.kit.roster import at, names, read_roster
+from truestep.rules.kit.roster import names, read_roster
 from truestep.rules.kit.where import Function, assignments, calls, covers, only_call
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.structure import Optimizer, ParametersListed
+from truestep.watch.evidence.kinds import Place
 
 RULE = Meta(
     code="PAR05",
@@ -37,19 +37,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for optimizer in roster.stepped if roster is not None else ():
         own = roster.of(optimizer) if roster is not None else []
         if optimizer.is_frozen and own and optimizer.num_steps >= min(2, evidence.first.num_steps):
-            yield Finding(
-                message=f"all parameters of {optimizer.class_name} are frozen: its steps change nothing",
-                **_place(evidence, optimizer),
+            yield Finding.at(
+                _place(evidence, optimizer),
+                f"all parameters of {optimizer.class_name} are frozen: its steps change nothing",
                 step=optimizer.first_step + 1,
                 evidence=f"{optimizer.num_steps} steps, {len(own)} parameters, none with requires_grad "
                 f"or a gradient: {names(own)}",
             )
 
 
-def _place(evidence: Evidence, optimizer: Optimizer) -> dict[str, Any]:
+def _place(evidence: Evidence, optimizer: Optimizer) -> Place:
     """Return where they are frozen, if that came later and is one line; else where the optimizer is made."""
     if optimizer.was_frozen:
-        return at(optimizer.made_at)
+        return optimizer.made_at
     found = []
     for source in evidence.sources:
         lines = {
@@ -62,8 +62,8 @@ def _place(evidence: Evidence, optimizer: Optimizer) -> dict[str, Any]:
             for call in calls(source.tree, "requires_grad_")
             if call.args and _is_off(call.args[0])
         }
-        found += [{"file": source.path, "line": _call_of(source, line)} for line in lines]
-    return found[0] if len(found) == 1 else at(optimizer.stepped_at)
+        found += [source.at(_call_of(source, line)) for line in lines]
+    return found[0] if len(found) == 1 else optimizer.stepped_at
 
 
 def _call_of(source: Source, line: int) -> int:

@@ -35,11 +35,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             moment = seen.get(name)
             facts = moment.facts if moment is not None else None
             for line, text in _set_lines(source, name, facts.is_on if facts is not None else None):
-                yield Finding(
-                    message=f"`{text}` has no effect: "
+                yield Finding.at(
+                    source.at(line),
+                    f"`{text}` has no effect: "
                     + ("it overwrites a method" if name == _METHOD else f"torch does not read {name} on it"),
-                    file=source.path,
-                    line=line,
                     step=moment.step + 1 if moment is not None else 0,
                     evidence=f"{facts.path or 'the model'} has {name} = {facts.is_on}, and "
                     f"{facts.num_unaffected} parameters have requires_grad = {not facts.is_on}"

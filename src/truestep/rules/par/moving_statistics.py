@@ -24,6 +24,7 @@ from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import ForwardPass, ModeSet
 from truestep.watch.evidence.facts.structure import ParametersListed, StatisticsMoved
+from truestep.watch.evidence.kinds import Place
 
 RULE = Meta(
     code="PAR10",
@@ -37,15 +38,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find statistics that move in frozen layers."""
     for moment in evidence.of(StatisticsMoved):
         paths = moment.facts.paths
-        yield Finding(
-            message=f"{len(paths)} frozen BatchNorm layers are in train mode: their statistics change",
-            **_place(evidence, moment),
+        yield Finding.at(
+            _place(evidence, moment),
+            f"{len(paths)} frozen BatchNorm layers are in train mode: their statistics change",
             step=moment.step + 1,
             evidence=f"running means changed in two or more steps, parameters frozen: {', '.join(paths[:4])}",
         )
 
 
-def _place(evidence: Evidence, moment: Moment[StatisticsMoved]) -> dict[str, Any]:
+def _place(evidence: Evidence, moment: Moment[StatisticsMoved]) -> Place | Moment[Any]:
     """Return the line that switched to training mode; if none did, the one that freezes."""
     switches = [
         mode
@@ -55,7 +56,7 @@ def _place(evidence: Evidence, moment: Moment[StatisticsMoved]) -> dict[str, Any
         and mode.facts.class_name in moment.facts.classes_around
     ]
     if switches:
-        return {"file": switches[-1].file, "line": switches[-1].line}
+        return switches[-1]
     found = []
     for source in evidence.sources:
         lines = {
@@ -68,5 +69,5 @@ def _place(evidence: Evidence, moment: Moment[StatisticsMoved]) -> dict[str, Any
             for statement, value in assignments(source.tree, "requires_grad")
             if isinstance(value, ast.Constant) and value.value is False
         }
-        found += [{"file": source.path, "line": line} for line in sorted(lines)]
-    return found[0] if len(found) == 1 else {"file": moment.file, "line": moment.line}
+        found += [source.at(line) for line in sorted(lines)]
+    return found[0] if len(found) == 1 else moment

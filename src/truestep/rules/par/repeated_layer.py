@@ -22,6 +22,7 @@ from truestep.rules.kit.syntax import walk
 from truestep.rules.kit.where import assignments, class_in, covers, name_of, nodes
 from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed
 from truestep.watch.evidence.facts.structure import LayerRepeated, ParametersListed
+from truestep.watch.evidence.kinds import Place
 
 RULE = Meta(
     code="PAR02",
@@ -39,18 +40,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         place = _find_place(evidence, facts)
         if place is None:
             continue
-        file, line = place
-        yield Finding(
-            message=f"{facts.holder} contains the same {facts.class_name} {facts.num_copies} times: "
+        yield Finding.at(
+            place,
+            f"{facts.holder} contains the same {facts.class_name} {facts.num_copies} times: "
             "they share one set of weights",
-            file=file,
-            line=line,
             step=moment.step + 1,
             evidence=f"{facts.num_copies} entries of {facts.path or facts.holder} are the same object",
         )
 
 
-def _find_place(evidence: Evidence, facts: LayerRepeated) -> tuple[str, int] | None:
+def _find_place(evidence: Evidence, facts: LayerRepeated) -> Place | None:
     own = evidence.source(facts.file)
     sources = [own] if own is not None else []
     for source in [*sources, *(source for source in evidence.sources if source is not own)]:
@@ -60,7 +59,7 @@ def _find_place(evidence: Evidence, facts: LayerRepeated) -> tuple[str, int] | N
             if not lines and not facts.num_others_trained:  # else it may be meant to come again
                 lines = [node.lineno for node in _comprehended(tree)]
             if lines:
-                return source.path, lines[0]
+                return source.at(lines[0])
     return None
 
 

@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
-from truestep.rules.kit.edits import Edit, call_at, copy_node, replace_node, statement_at
 from truestep.rules.kit.syntax import walk
 from truestep.rules.kit.where import assignments, calls, is_called_at, name_of
 from truestep.watch.evidence.facts.optimizing import OptimizerOwns, OptimizerStep
@@ -102,38 +101,9 @@ def _find_aliases(evidence: Evidence, places: set[tuple[str | None, int | None]]
             for statement, value in assignments(source.tree, name):
                 if _is_plain(value) and (source.path, statement.lineno) not in places:
                     places.add((source.path, statement.lineno))
-                    yield Finding(
-                        message=f"{name} is the model being trained, not a copy of it",
-                        file=source.path,
-                        line=statement.lineno,
+                    yield Finding.at(
+                        source.at(statement.lineno),
+                        f"{name} is the model being trained, not a copy of it",
                         step=1,
                         evidence=f"{name} and the trained model are the same object",
                     )
-
-
-def make_edits(source: Source, finding: Finding) -> list[Edit]:
-    """Load the target from the model that another line loads it from, or make it a copy."""
-    call = call_at(source, finding.line, name="load_state_dict")
-    if call is not None and isinstance(call.func, ast.Attribute):
-        into = ast.unparse(call.func.value)
-        loads = [
-            item for item in calls(source.tree, "load_state_dict") if isinstance(item.func, ast.Attribute)
-        ]
-        given = [_loaded(item) for item in loads if ast.unparse(item.func.value) == into]  # type: ignore[attr-defined]
-        others = {name for name in given if name is not None} - {into}
-        if len(others) == 1 and _loaded(call) == into:
-            return replace_node(source, call.args[0], text=f"{others.pop()}.state_dict()")
-        return []
-    statement = statement_at(source, finding.line or 0)
-    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name | ast.Attribute):
-        return copy_node(source, statement.value)
-    return []
-
-
-def _loaded(call: ast.Call) -> str | None:
-    """Return whose state is loaded: `policy` of `target.load_state_dict(policy.state_dict())`."""
-    given = call.args[0] if len(call.args) == 1 and not call.keywords else None
-    is_state = isinstance(given, ast.Call) and name_of(given.func) == "state_dict"
-    if given is None or not is_state or not isinstance(given.func, ast.Attribute):  # type: ignore[attr-defined]
-        return None
-    return ast.unparse(given.func.value)  # type: ignore[attr-defined]

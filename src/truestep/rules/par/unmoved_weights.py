@@ -15,11 +15,9 @@ rate. In a custom optimizer, change parameters in place: `p.add_(update)`, not `
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.kit.optimizers import where_made
-from truestep.rules.kit.roster import few
+from truestep.rules.kit.roster import few, where_made
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import (
     OptimizerStep,
@@ -28,6 +26,7 @@ from truestep.watch.evidence.facts.optimizing import (
     WeightsUnmoved,
 )
 from truestep.watch.evidence.facts.structure import ParametersListed
+from truestep.watch.evidence.kinds import Place
 
 RULE = Meta(
     code="PAR07",
@@ -51,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if rated:
             yield _report(moment, rated, f"learning rate {rated[0].rate:.3g}")
         elif stills and not moment.facts.num_moved and _is_rate_zero(evidence, moment.facts.optimizer):
-            yield _report(moment, stills, "the learning rate is 0 at each step", **_origin(evidence, moment))
+            yield _report(moment, stills, "the learning rate is 0 at each step", _origin(evidence, moment))
 
 
 def _is_rising(evidence: Evidence, optimizer: int) -> bool:
@@ -65,11 +64,11 @@ def _is_rising(evidence: Evidence, optimizer: int) -> bool:
     return is_last and rates[-1] > rates[0] and rates[-1] >= max(rates)
 
 
-def _origin(evidence: Evidence, moment: Moment[WeightsUnmoved]) -> dict[str, Any]:
+def _origin(evidence: Evidence, moment: Moment[WeightsUnmoved]) -> Place | None:
     """Return where the rate is given: where the optimizer is created, unless a schedule makes it 0."""
     number = moment.facts.optimizer
     made = [item.facts for item in evidence.of(SchedulerMade) if item.facts.optimizer == number]
-    return {} if any(map(_may_be_cause, made)) else where_made(evidence, number)
+    return None if any(map(_may_be_cause, made)) else where_made(evidence, number)
 
 
 def _may_be_cause(scheduler: SchedulerMade) -> bool:
@@ -85,11 +84,11 @@ def _is_rate_zero(evidence: Evidence, optimizer: int) -> bool:
 
 
 def _report(
-    moment: Moment[WeightsUnmoved], stills: list[UnmovedParameter], why: str, **place: Any
+    moment: Moment[WeightsUnmoved], stills: list[UnmovedParameter], why: str, place: Place | None = None
 ) -> Finding:
     first = stills[0]
     return Finding.at(
-        moment,
+        place or moment,
         f"{len(stills)} parameters have gradients, but the step does not change them"
         if len(stills) > 1
         else f"{first.name} has a gradient, but the step does not change it",
@@ -97,5 +96,4 @@ def _report(
         evidence=f"{few([still.name for still in stills])}: identical before and after {first.num_steps} "
         f"steps; the first is {first.dtype} of shape {first.shape}, gradient up to {first.gradient:.3g}, "
         f"{why}, weight {first.weight:.3g}",
-        **place,
     )

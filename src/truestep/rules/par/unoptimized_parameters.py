@@ -11,7 +11,7 @@ The part keeps its random initial weights, while everything around it is trained
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.kit.roster import Roster, at, names, read_roster
+from truestep.rules.kit.roster import Roster, names, read_roster
 from truestep.rules.par.abandoned_parameters import find_abandoned
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
@@ -49,9 +49,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         optimizer = roster.optimizers[index]
         if all(find_abandoned(roster, optimizer)):
             continue
-        yield Finding(
-            message=f"{len(items)} parameters get gradients but are in no optimizer: they are never trained",
-            **at(optimizer.made_at),
+        yield Finding.at(
+            optimizer.made_at,
+            f"{len(items)} parameters get gradients but are in no optimizer: they are never trained",
             step=items[0].first_step + 1,
             evidence=f"not in {optimizer.class_name}, and unchanged although each backward pass reaches "
             f"them: {names(items)}",

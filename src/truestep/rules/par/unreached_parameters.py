@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.kit.optimizers import find_optimizer
-from truestep.rules.kit.roster import at, names, names_of, read_roster
+from truestep.rules.kit.roster import find_optimizer, names, names_of, read_roster
 from truestep.rules.kit.where import assignments, class_in
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.optimizing import GradientsZero, OptimizerStep
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.facts.structure import Optimizer, Parameter, ParametersListed
+from truestep.watch.evidence.kinds import Place
 
 RULE = Meta(
     code="PAR06",
@@ -126,23 +126,20 @@ def _finding(
     evidence: Evidence, optimizer: Optimizer, cut: Operation | None, groups: list[list[Parameter]]
 ) -> Finding:
     first, parts = groups[0][0], [_part_of(items[0]) for items in groups]
-    place = at(optimizer.made_at)
-    if cut is not None:
-        place = {"file": cut.file, "line": cut.line}
-    elif _is_cut_on_purpose(evidence, first):
-        used = _operations_of(evidence, first)[0]
-        place = {"file": used.file, "line": used.line}
-    else:
+    place: Place | Operation = cut or optimizer.made_at
+    if cut is None and _is_cut_on_purpose(evidence, first):
+        place = _operations_of(evidence, first)[0]
+    elif cut is None:
         for source in evidence.sources:
             tree = class_in(source, first.holder)
             made = next(assignments(tree, parts[0]), None) if tree is not source.tree else None
             if made is not None:
-                place = {"file": source.path, "line": made[0].lineno}
+                place = source.at(made[0].lineno)
                 break
     verb = "is in the optimizer but never gets" if len(parts) == 1 else "are in the optimizer but never get"
-    return Finding(
-        message=f"{first.holder or 'the model'}'s {', '.join(parts)} {verb} a gradient",
-        **place,
+    return Finding.at(
+        place,
+        f"{first.holder or 'the model'}'s {', '.join(parts)} {verb} a gradient",
         step=first.first_step + 1,
         evidence=f"no gradient at any of {optimizer.num_steps} steps"
         + (f", detached by {cut.kind}" if cut is not None else "")

@@ -36,13 +36,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             found.setdefault(key, (item.hidden, []))[1].append(item)
     for (holder, file, attribute, class_name), items in found.values():
         place = find_assignment(evidence, attribute, holder=holder, file=file)
-        if place is None:
-            call = evidence.of(ForwardPass, BackwardPass)[0]
-            place = (call.file or "", call.line or 0)
-        yield Finding(
-            message=f"{holder}.{attribute} holds parameters that are not registered: none is trained",
-            file=place[0] or None,
-            line=place[1] or None,
+        yield Finding.at(
+            place or evidence.of(ForwardPass, BackwardPass)[0],
+            f"{holder}.{attribute} holds parameters that are not registered: none is trained",
             step=items[0].first_step + 1,
             evidence=f"{len(items)} parameters in {class_name} got gradients, are in no optimizer "
             f"and did not change: {names(items)}",

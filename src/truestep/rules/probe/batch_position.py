@@ -32,11 +32,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         facts = moment.facts
         if not facts.num_changed or facts.most < _MIN_MOVED:
             continue
-        place = facts.place or moment
-        yield Finding(
-            message="the output depends on a sample's place in the batch",
-            file=place.file,
-            line=place.line,
+        yield Finding.at(
+            facts.place or moment,
+            "the output depends on a sample's place in the batch",
             step=moment.step,
             evidence=f"in eval mode, {facts.num_samples} samples were passed in another order: the outputs "
             f"of {facts.num_changed} of them changed, by up to {facts.most:.2g} standard deviations; "

@@ -29,11 +29,9 @@ _MOST = 0.75
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find layers whose units are zero for all samples."""
     for moment, layer, share in lasting(evidence, _dead, at_least=_MOST):
-        place = layer.place or moment
-        yield Finding(
-            message="most units of this layer are dead: they are zero for every sample",
-            file=place.file,
-            line=place.line,
+        yield Finding.at(
+            layer.place or moment,
+            "most units of this layer are dead: they are zero for every sample",
             step=moment.step,
             evidence=f"{share:.0%} of {layer.num_units} units were zero for all {moment.facts.num_samples} "
             f"samples of a batch, after step {moment.step} and earlier",

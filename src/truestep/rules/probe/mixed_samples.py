@@ -41,11 +41,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             continue
         if facts.operation in _STATISTICS and not facts.is_classifier:
             continue
-        place = facts.place or moment
-        yield Finding(
-            message="samples of one batch influence each other: this line works over the batch axis",
-            file=place.file,
-            line=place.line,
+        yield Finding.at(
+            facts.place or moment,
+            "samples of one batch influence each other: this line works over the batch axis",
             step=moment.step,
             evidence=f"in eval mode, replacing 1 of {facts.num_samples} samples changed the outputs of "
             f"{facts.num_changed} others, by up to {facts.most:.2g} standard deviations",

@@ -31,11 +31,9 @@ _MOST = 0.6
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find saturated layers, and models that give the same for every input."""
     for moment, layer, share in lasting(evidence, lambda layer: layer.saturated, at_least=_MOST):
-        place = layer.place or moment
-        yield Finding(
-            message=f"{layer.operation} is saturated: most of its values are at the limits of its range",
-            file=place.file,
-            line=place.line,
+        yield Finding.at(
+            layer.place or moment,
+            f"{layer.operation} is saturated: most of its values are at the limits of its range",
             step=moment.step,
             evidence=f"{share:.0%} of the values of a batch of {moment.facts.num_samples}, shape "
             f"{layer.shape}, after step {moment.step} and earlier",
@@ -50,11 +48,9 @@ def _collapsed(evidence: Evidence) -> Iterator[Finding]:
         seen[model] = seen.get(model, 0) + 1 if moment.facts.is_collapsed else 0
         if seen[model] == 2:
             flat = (layer.place for layer in moment.facts.layers if layer.is_flat and layer.place)
-            place = next(flat, moment)
-            yield Finding(
-                message="activations collapsed: the model gives the same output for every sample",
-                file=place.file,
-                line=place.line,
+            yield Finding.at(
+                next(flat, moment),
+                "activations collapsed: the model gives the same output for every sample",
                 step=moment.step,
                 evidence=f"{moment.facts.num_samples} different inputs, one output, after step "
                 f"{moment.step} and earlier",

@@ -22,7 +22,7 @@ from math import inf, isfinite
 from statistics import median
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.kit.optimizers import where_made
+from truestep.rules.kit.roster import where_made
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import LossLevel, UpdateMeasured
 
@@ -62,23 +62,23 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if is_huge or (is_enough and (usual > _HIGH or 0 < most < _LOW)):
             word = "large" if is_huge or usual > _HIGH else "small"
             yield Finding.at(
-                items[0][0],
+                where_made(evidence, optimizer) or items[0][0],
                 f"updates are very {word} compared to the weights they change",
                 evidence=f"a step changes a matrix by {usual:.1e} of its size, median of {len(items)} steps; "
                 f"by {most:.1e} at most{_largest(moments)}",
                 severity="warning" if is_excessive else None,
-                **where_made(evidence, optimizer),
+                step=items[0][0].step + 1,
             )
         elif erased := _erased_by(items[0][0], is_learning=is_learning):
             yield Finding.at(
-                items[0][0],
+                where_made(evidence, optimizer) or items[0][0],
                 "the first step is larger than the weights it changes",
                 evidence=f"it changes each of {len(items[0][0].facts.matrices)} matrices by {erased:.2g} "
                 f"times its size or more, so that nothing is left of the initial weights"
                 f"{_largest(moments[:1])}",
                 severity="warning",
                 count=1,
-                **where_made(evidence, optimizer),
+                step=items[0][0].step + 1,
             )
 
 

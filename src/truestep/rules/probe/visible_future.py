@@ -33,11 +33,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         facts = moment.facts
         if not facts.num_changed:
             continue
-        place = facts.place or moment
-        yield Finding(
-            message="later tokens influence earlier outputs of a model that predicts the next token",
-            file=place.file,
-            line=place.line,
+        yield Finding.at(
+            facts.place or moment,
+            "later tokens influence earlier outputs of a model that predicts the next token",
             step=moment.step,
             evidence=f"replacing the tokens from position {facts.cut} of {facts.length} on changed "
             f"{facts.num_changed} of the {facts.cut} outputs before them, by up to {facts.most:.2g} "

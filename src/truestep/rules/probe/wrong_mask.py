@@ -30,12 +30,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find masks that hide the input."""
     for moment in evidence.of(MaskProbed):
         facts = moment.facts
-        place = facts.place or moment
         if facts.num_attentions and facts.least_share > _ALL:
-            yield Finding(
-                message="attention looks only at padding: the mask is inverted",
-                file=place.file,
-                line=place.line,
+            yield Finding.at(
+                facts.place or moment,
+                "attention looks only at padding: the mask is inverted",
                 step=moment.step,
                 evidence=f"{facts.num_rows} samples have {facts.num_padding} positions of padding; "
                 f"{facts.least_share:.0%} of the attention lies on these, expected 0%",

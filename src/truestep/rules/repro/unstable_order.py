@@ -112,21 +112,20 @@ def _call_at(flow: ValueFlow, line: int) -> ast.Call | None:
 def _find_sets(source: Source) -> Iterator[Finding]:
     flow = ValueFlow(source)
     for node in walk(flow.tree):
-        if not any(_are_texts(flow, item) for item in _items_of_set(flow, node)):
+        if not any(_are_texts(flow, item) for item in _items_of_set(node)):
             continue
         decided = flow.set_decided_at(node)
         line = getattr(decided, "lineno", None)
-        if decided is not None and line is not None:
-            yield Finding(
-                message="the order of a set of strings is used, which differs in every run",
-                file=source.path,
-                line=line,
+        if line is not None:
+            yield Finding.at(
+                source.at(line),
+                "the order of a set of strings is used, which differs in every run",
                 step=0,
                 evidence=f"the set is created at line {getattr(node, 'lineno', line)}",
             )
 
 
-def _items_of_set(flow: ValueFlow, node: ast.AST) -> Iterator[ast.expr]:
+def _items_of_set(node: ast.AST) -> Iterator[ast.expr]:
     """Yield expressions that tell the type of a set's items."""
     match node:
         case ast.Set(elts=[first, *_]):
@@ -135,10 +134,6 @@ def _items_of_set(flow: ValueFlow, node: ast.AST) -> Iterator[ast.expr]:
             yield item
         case ast.Call(func=ast.Name(id="set" | "frozenset"), args=[given, *_]):
             yield given
-        case ast.Call(func=ast.Name(id="set" | "frozenset")):  # made empty: what is put into it later
-            for call, name in flow.calls_on(node):
-                if name in ("add", "update") and call.args:
-                    yield call.args[0]
 
 
 def _are_texts(flow: ValueFlow, node: ast.expr, depth: int = 0) -> bool:

@@ -7,7 +7,6 @@ are looked at; the loss at every step on the CPU, and now and then on a device, 
 import math
 import sys
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import ne
 from threading import get_ident
@@ -34,7 +33,7 @@ from truestep.watch.inspect.training.spots import Spot, factor_of, find_spots, r
 from truestep.watch.script import parts
 from truestep.watch.script.host import LateValues
 from truestep.watch.script.leaves import has_value
-from truestep.watch.script.refs import ByIdentity, Ref
+from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 from truestep.watch.script.under_way import CALLS
 
@@ -79,9 +78,10 @@ class _Page:
     thread: int
     """The id of the one that has made its last step; before the first, of the one that has made it."""
     kept: "list[tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]]" = field(default_factory=list)
-    """Some parameters, the gradients that the last step applied, and their versions then."""
-    left: list[tuple[int, int, int]] = field(default_factory=list)
-    """Those that a backward pass has not reached since: its place, its id, its version."""
+    """Some parameters, the gradients that the last step applied, and their versions then, as long as nothing
+    has touched them."""
+    kept_after: int = 0
+    """The last backward pass before that step."""
     is_kept: bool = True
     """Whether the last step was looked at: a look may begin between a step and what follows it."""
     num_stale: int = 0
@@ -129,15 +129,12 @@ class _Book:
         self.pass_inputs = PassInputs(tape)
         self._new: list[tuple[weakref.ref[Optimizer], int]] = []
         self._pages: dict[int, _Page] = {}
-        self._edition = 0
-        self._owned = ByIdentity[Any, tuple[int, list[_Page]]]()
         self._number = 0
         self._num_here = 0
         self._site = 0
         self._is_close = False
         self._first_at: dict[int, int] = {}
         """The step of a site's first backward pass: a script may train one model after the other."""
-        self._has_kept = False
         self._before: dict[int, list[tuple[int, int] | None]] = {}
         self._is_finite = True
         self._is_suspect = False
@@ -166,9 +163,8 @@ class _Book:
         """All calls are observed again: what was known of gradients is old."""
         for page in self._pages.values():
             page.close()
-            page.kept, page.left, page.is_kept = [], [], False
+            page.kept, page.is_kept = [], False
             page.is_seen = self._tape.window.is_whole
-        self._has_kept = False
         self._before = {}
         self.pass_inputs.end_pass()
         self.counted()
@@ -182,7 +178,6 @@ class _Book:
         number = self._tape.number("optimizer", optimizer)
         if number not in self._pages:
             self._pages[number] = _Page(weakref.ref(optimizer), thread or get_ident())
-            self._edition += 1
         return self._pages[number]
 
     def _meet_new(self) -> None:
@@ -215,8 +210,9 @@ class _Book:
         self._is_close = self.pass_inputs.is_close = (
             is_new or tape.is_looked_at
         ) and self._num_here <= _MAX_PASSES
-        if self._has_kept:
-            self._find_stale()
+        for page in self._pages.values():
+            left = [(item, _untouched(*item)) for item in page.kept]
+            page.kept = [item for item, grad in left if grad is not None and has_value(grad)]
         if self._is_close:
             tape.come_near(2)
             self._find_zeroed()
@@ -231,22 +227,6 @@ class _Book:
     def _is_own(self, page: _Page) -> bool:
         """Whether no other thread's backward pass may be writing its gradients at this moment."""
         return page.thread == get_ident() or not self._tape.under_way.is_shared
-
-    def _find_stale(self) -> None:
-        """Look which gradients of a step are still there: one that the pass reaches is added to."""
-        for page in self._pages.values():
-            if page.kept:
-                places = {id(item): place for place, item in enumerate(page.parameters)}
-                page.left = [
-                    (places[id(parameter)], id(parameter.grad), version)
-                    for parameter, grad, version in _alive(page.kept)
-                    if parameter.grad is grad and id(parameter) in places
-                ]
-                page.kept = []
-            if page.left:
-                parameters = page.parameters
-                page.left = [item for item in page.left if _is_left(parameters, *item)]
-        self._has_kept = any(page.left for page in self._pages.values())
 
     def _find_zeroed(self) -> None:
         """Gradients may be set to zero or None by hand."""
@@ -283,9 +263,9 @@ class _Book:
         self.pass_inputs.end_pass()
 
     def _add(self, page: _Page, item: _Pass) -> None:
-        if page.left:
-            page.num_stale, page.stale_site = len(page.left), self._site
-            page.left = []
+        if page.kept:
+            page.num_stale, page.stale_site = len(page.kept), self._site
+            page.kept = []
         if len(page.pending) < _MAX_PENDING:
             page.pending.append(item)
             item.num_pending += 1
@@ -298,22 +278,13 @@ class _Book:
     def zero_begins(self, owner: Optimizer | nn.Module, _keeps: bool) -> None:
         if self._new:
             self._meet_new()
-        for page in self._covered(owner):
-            page.left = []
+        ids = frozenset(map(id, _parameters(owner)))
+        for page in [page for page in self._pages.values() if page.covers(ids)]:
             if page.pending:
                 optimizer = page.optimizer()
                 number = -1 if optimizer is None else self._tape.number("optimizer", optimizer)
                 self._drop(number, page, is_by_hand=False)
             page.close()
-
-    def _covered(self, owner: Optimizer | nn.Module) -> list[_Page]:
-        """Return the pages of optimizers whose gradients the owner's are."""
-        known = self._owned.get(owner)
-        if known is None or known[0] != self._edition:
-            ids = frozenset(map(id, _parameters(owner)))
-            known = (self._edition, [page for page in self._pages.values() if page.covers(ids)])
-            self._owned[owner] = known
-        return known[1]
 
     def _drop(self, number: int, page: _Page, *, is_by_hand: bool) -> None:
         """Note backward passes of which no gradient was ever used. A step uses what it makes itself."""
@@ -404,9 +375,15 @@ class _Book:
             factor=factor_of(page.spots),
             stale_at=table[page.stale_site] if page.num_stale else None,
             clipped_at=[table[site] for site in page.clips_inside[:2]],
-            is_again=self._tape.under_way.is_stepping and not page.pending and _are_untouched(page),
+            is_again=self._tape.under_way.is_stepping and not page.pending and self._is_again(page),
         )
         self._tape.note(facts)
+
+    def _is_again(self, page: _Page) -> bool:
+        """Whether all gradients that the last step applied are still there, and no pass came between."""
+        left = [_untouched(*item) for item in page.kept]
+        is_whole = None not in left and page.kept_after == self._number
+        return is_whole and any(has_value(grad) for grad in left if grad is not None)
 
     def step_ends(self, optimizer: Optimizer, number: int) -> None:
         page = self._pages.get(number) or self._page(optimizer)
@@ -423,7 +400,7 @@ class _Book:
         page.num_before = 0
         page.is_seen = True
         page.first_inside = sys.maxsize
-        page.kept, page.left = [], []
+        page.kept, page.kept_after = [], self._number
         page.is_kept = self._is_looked_at
         if page.is_kept:
             usable = [
@@ -435,7 +412,6 @@ class _Book:
             page.kept = [
                 (Ref(item), Ref(item.grad), item.grad._version) for item in spread if item.grad is not None
             ]
-            self._has_kept = True
 
     def stepped_by_hand(self, owner: Any, number: int) -> None:
         """The script has updated its weights itself. What was before the first time is not known."""
@@ -476,34 +452,19 @@ def _parameters(owner: Any) -> list[Tensor]:
     return [item for group in owner.param_groups for item in group["params"]]
 
 
-def _is_left(parameters: list[Tensor], place: int, address: int, version: int) -> bool:
-    """Whether a gradient is still as the step has left it, and not zero."""
-    grad = parameters[place].grad if place < len(parameters) else None
-    return grad is not None and id(grad) == address and grad._version == version and has_value(grad)
-
-
-def _are_untouched(page: _Page) -> bool:
-    """Whether all gradients that the last step applied are still there as they were, and not zero."""
-    kept = list(_alive(page.kept))
-    return any(has_value(grad) for _, grad, _ in kept) and all(
-        parameter.grad is grad and grad._version == version for parameter, grad, version in kept
-    )
+def _untouched(
+    parameter_at: "weakref.ref[Tensor]", grad_at: "weakref.ref[Tensor]", version: int
+) -> Tensor | None:
+    """Return a gradient if it is still as the step has left it."""
+    parameter, grad = parameter_at(), grad_at()
+    is_there = parameter is not None and grad is not None and parameter.grad is grad
+    return grad if is_there and grad is not None and grad._version == version else None
 
 
 def _state(parameters: list[Tensor]) -> list[tuple[int, int] | None]:
     """Return what changes if a backward pass adds to a gradient."""
     grads = (item.grad for item in parameters)
     return [None if grad is None else (id(grad), grad._version) for grad in grads]
-
-
-def _alive(
-    kept: "list[tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]]",
-) -> Iterator[tuple[Tensor, Tensor, int]]:
-    """Return parameters and gradients that are still there: nothing of the script's is held."""
-    for parameter_at, grad_at, version in kept:
-        parameter, grad = parameter_at(), grad_at()
-        if parameter is not None and grad is not None:
-            yield parameter, grad, version
 
 
 def _gradient_state(given: list[Tensor], pages: dict[int, _Page]) -> str:
@@ -513,7 +474,7 @@ def _gradient_state(given: list[Tensor], pages: dict[int, _Page]) -> str:
         return "waiting"
     if not any(map(has_value, grads)):
         return "none"
-    applied = {id(grad) for page in pages.values() for _, grad, _ in _alive(page.kept)}
+    applied = {id(grad_at()) for page in pages.values() for _, grad_at, _ in page.kept}
     return "applied" if any(id(grad) in applied for grad in grads) else "unknown"
 
 

@@ -4,6 +4,7 @@ Owns reading a scheduler's settings. Their steps are observed in `truestep.watch
 """
 
 import functools
+import inspect
 import sys
 from collections.abc import Iterator
 from time import perf_counter_ns
@@ -97,24 +98,9 @@ def _numbers(function: Any) -> Iterator[int]:
     if isinstance(function, functools.partial):
         yield from _whole((*function.args, *function.keywords.values()))
         function = function.func
-    if not isinstance(function, FunctionType):
-        yield from _whole(vars(function).values() if hasattr(function, "__dict__") else ())
-        return
-    yield from _whole(function.__defaults__ or ())
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-    yield from _whole(cells)
-    for item in cells:
-        if hasattr(item, "__dict__") and not callable(item):
-            yield from _whole(vars(item).values())
-    names = function.__globals__
-    yield from _whole(names[name] for name in function.__code__.co_names if name in names)
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
+    if isinstance(function, FunctionType):
+        yield from _whole(function.__defaults__ or ())
+        yield from _whole(inspect.getclosurevars(function).nonlocals.values())
 
 
 def _whole(values: Any) -> Iterator[int]:
