@@ -50,7 +50,6 @@ def test_the_mended_example_is_right(rule: Rule) -> None:
     "name",
     [
         "loop01_keyword_spotter",
-        "loop01_item_ranker",
         "loop15_contrastive_views",
         "loss01_digit_mlp",
         "loop08_denoiser",

@@ -16,7 +16,7 @@ NAMES = (
         pytest.param(name, marks=pytest.mark.slow)
         for name in (
             *("loss03_rent_regression", "loss05_fraud_detector", "mode04_wine_regressor"),
-            *("par05_sensor_finetune", "probe02_melody_model", "loop09_digit_reader"),
+            *("par05_sensor_finetune", "loop09_digit_reader"),
             *("par12_churn_model", "data04_grain_sorter", "repro01_heartbeat_cnn"),
         )
     ),

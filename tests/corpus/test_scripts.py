@@ -21,7 +21,6 @@ LATE = {
     "loop09_news_classifier",
     "loop10_energy_forecaster",
     "par10_graph_regressor",
-    "par11_style_probe",
     "par12_churn_model",
 }
 """Scripts whose mistake comes later."""

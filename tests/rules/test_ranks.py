@@ -1,4 +1,4 @@
-"""Rules that compare ranks, on real jobs of two processes; and samplers that are told of another epoch."""
+"""Rules that compare ranks, on real jobs of two processes."""
 
 import json
 import subprocess
@@ -99,39 +99,6 @@ def test_a_correct_job_is_not_reported(tmp_path: Path, name: str) -> None:
     found = check(tmp_path, CLEAN[name])
     assert found["exit_code"] == 0
     assert [item["code"] for item in found["findings"]] == []
-
-
-WRONG_SAMPLER = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-torch.manual_seed(0)
-x = torch.randn(32, 4)
-data = TensorDataset(x, x.sum(1))
-sampler = DistributedSampler(data, num_replicas=1, rank=0)
-loader = DataLoader(data, batch_size=8, sampler=SAMPLER)
-model = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for epoch in range(3):
-    sampler.set_epoch(epoch)
-    for x, y in loader:
-        loss = (model(x).squeeze(1) - y).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-"""
-
-
-@pytest.mark.parametrize(
-    ("sampler", "num"), [("sampler", 0), ("DistributedSampler(data, num_replicas=1, rank=0)", 1)]
-)
-def test_an_epoch_that_another_sampler_was_given_is_found(sampler: str, num: int) -> None:
-    found = run_text(WRONG_SAMPLER.replace("SAMPLER", sampler))
-    told = evaluate_rules([rule for rule in find_rules() if rule.meta.code == "DATA03"], found.evidence)
-    assert [item.finding.message for item in told.findings] == [
-        "every epoch has the same order: set_epoch() is called on another sampler, or too late"
-    ] * num
 
 
 SHARDED_NAN = """

@@ -37,10 +37,3 @@ def cut_at(source: Source, name: str, *, before: int) -> int | None:
         and any(name_of(item) == name for target in node.targets for item in walk(target))
     ]
     return min((line for line in lines if line < before), default=None)
-
-
-def given_at(tree: ast.Module, keyword: str) -> int | None:
-    """Return the one line with a call that is given a keyword."""
-    calls = [node for node in walk(tree) if isinstance(node, ast.Call)]
-    lines = {node.lineno for node in calls if any(item.arg == keyword for item in node.keywords)}
-    return lines.pop() if len(lines) == 1 else None

@@ -14,15 +14,12 @@ Split first, then oversample and augment only the training part. Give the evalua
 part.
 """
 
-import ast
 from collections.abc import Iterator
 from itertools import chain
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.data._held_out import cut_at, evaluated_at, given_at
+from truestep.rules.data._held_out import cut_at, evaluated_at
 from truestep.rules.kit.loaders import ObservedLoader, find_loaders
-from truestep.rules.kit.syntax import walk
-from truestep.rules.kit.where import name_of
 from truestep.watch.evidence.facts.loading import RowsReused
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -36,7 +33,6 @@ _LEAST_SHARED, _LEAST_SHARE = 3, 0.04
 _LEAST_DISTINCT, _LEAST_WIDTH = 6, 8
 _MOST_OWN, _LEAST_SHARE_DISCRETE = 0.02, 0.2
 _BY_INDEX = "same indices of one dataset"
-_SPLITS_OF_OTHERS = frozenset({"split", "rsplit", "splitlines", "splitext", "tensor_split", "array_split"})
 
 
 def is_observed(evidence: Evidence) -> bool:
@@ -66,7 +62,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             continue  # a framework makes a loader for each evaluation
         met.add(loader.facts.dataset)
         line = other.made.line if other.made else other.epochs[0].line
-        file, blamed = _blamed(evidence, loader, other, how)
+        file, blamed = _blamed(loader, other, how)
         yield Finding.at(
             loader.epochs[0],
             "this evaluation uses samples that the model is trained on",
@@ -104,31 +100,14 @@ def _check_rows(evidence: Evidence) -> Iterator[Finding]:
             break
 
 
-def _blamed(
-    evidence: Evidence, loader: ObservedLoader, other: ObservedLoader, how: str
-) -> tuple[str | None, int | None]:
-    """Return the line that mixes them: the loader that takes too much, the one split, or the evaluation."""
-    looped = (loader.epochs[0].file, loader.epochs[0].line)
-    if not loader.facts.is_direct and not other.facts.is_direct:
-        source = evidence.source(looped[0])
-        given = given_at(source.tree, "eval_dataset") if source is not None else None
-        looped = (looped[0], given or looped[1])  # a framework has made both of what it was given there
-    if how == _BY_INDEX:
-        is_all = bool(other.orders) and other.orders[0].indices is None
-        wrong, right = (other, loader) if is_all else (loader, other)
-        made = (wrong.made.file, wrong.made.line) if wrong.made and wrong.facts.is_direct else None
-        is_shared = made is None or (right.made and made == (right.made.file, right.made.line))
-        return looped if made is None or is_shared else made
-    source = evidence.source(looped[0])
-    nodes = walk(source.tree) if source is not None else ()
-    splits = {node.lineno for node in nodes if isinstance(node, ast.Call) and _is_split(node)}
-    return (looped[0], splits.pop()) if len(splits) == 1 else looped
-
-
-def _is_split(call: ast.Call) -> bool:
-    """Whether it is `train_test_split` or the like, and not a method of texts or tensors."""
-    name = name_of(call.func) or ""
-    return "split" in name.lower() and (isinstance(call.func, ast.Name) or name not in _SPLITS_OF_OTHERS)
+def _blamed(loader: ObservedLoader, other: ObservedLoader, how: str) -> tuple[str | None, int | None]:
+    """Return the line of the loader that takes too much, if it is known, or that of the evaluation."""
+    is_all = bool(other.orders) and other.orders[0].indices is None
+    wrong, right = (other, loader) if is_all else (loader, other)
+    made = wrong.made if wrong.facts.is_direct and how == _BY_INDEX else None
+    is_shared = made and right.made and (made.file, made.line) == (right.made.file, right.made.line)
+    place = loader.epochs[0] if made is None or is_shared else made
+    return place.file, place.line
 
 
 def _is_on_purpose(

@@ -1,14 +1,14 @@
-"""Inputs are constant, not finite, or far outside the range that layers are designed for.
+"""Inputs are not finite, or far outside the range that layers are designed for.
 
 ## What it finds
-Float inputs that reach a weight layer unscaled and are NaN or infinite, all the same number, or very large:
-pixels from 0 to 255, raw columns of a table. Models that scale their inputs first are not reported, nor are
-pixels in scripts that multiply by 255.
+Float inputs that reach a weight layer unscaled and are NaN or infinite, or very large: pixels from 0 to 255,
+raw columns of a table. Models that scale their inputs first are not reported, nor are pixels in scripts that
+multiply by 255.
 
 ## Why it matters
-Initial weights and common learning rates assume inputs of about unit size. Inputs a hundred times larger
-give activations and gradients a hundred times larger: units saturate or die, and the loss jumps. From a
-constant input the model can only learn the mean of the targets. One NaN makes all weights NaN in one step.
+Initial weights and common learning rates assume inputs of about unit size. Inputs a hundred times larger give
+activations and gradients a hundred times larger: units saturate or die, and the loss jumps. One NaN makes all
+weights NaN in one step.
 """
 
 import re
@@ -33,7 +33,6 @@ RULE = Meta(
 _MOST_SIZE = 50.0
 _LARGE = "the model's input was never scaled"
 _TIMES_255 = re.compile(r"\.mul_?\(\s*255|[^*]\*=? *255\b")
-_LEAST_CONSTANT, _LEAST_ELEMENTS = 3, 32
 _WEIGHT_LAYERS = ("convolution", "addmm", "mm", "linear", "bmm", "lstm", "gru", "rnn", "_thnn", "mkldnn")
 _SAME = SHAPING | {
     *("permute", "transpose", "t", "squeeze", "expand", "flatten", "slice", "clone", "_to_copy", "select"),
@@ -68,11 +67,6 @@ def _find_raw(moments: list[Moment[InputMeasured]]) -> tuple[Moment[InputMeasure
     if not known:
         return None
     first, spread = known[0]
-    is_large = all(item.num_read >= _LEAST_ELEMENTS and moment.facts.shape[0] > 1 for moment, item in known)
-    is_constant = len({number for _, item in known for number in (item.lowest, item.highest)}) == 1
-    if is_large and is_constant and len(known) >= _LEAST_CONSTANT:
-        text = f"in {len(known)} forward passes every value was {spread.lowest:g}"
-        return first, "the model's input is constant", text
     sizes = sorted((item.mean**2 + item.std**2) ** 0.5 for _, item in known)
     if sizes[len(sizes) // 2] > _MOST_SIZE:
         text = (

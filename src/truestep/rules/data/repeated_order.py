@@ -54,12 +54,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     is_set = len({moment.facts.epoch for moment in evidence.of(EpochSet)}) > 1
     for loader in find_loaders(evidence):
         numbers, name = _epochs(loader), _name(loader)
-        is_same = len(numbers) > 1 and len(set(numbers)) == 1 and (not is_set or _is_repeated(loader))
-        if loader.is_training and is_same:
-            how = "called on another sampler, or too late" if is_set else f"never called on the {name}"
+        if loader.is_training and not is_set and len(numbers) > 1 and len(set(numbers)) == 1:
             yield Finding.at(
                 loader.epochs[1],
-                f"every epoch has the same order: set_epoch() is {how}",
+                f"every epoch has the same order: set_epoch() is never called on the {name}",
                 line=_line(evidence, loader, name),
                 evidence=f"{len(loader.trained_epochs)} epochs; in each of the first {len(numbers)} the "
                 f"epoch of the {name} was {numbers[0]}",
@@ -159,14 +157,6 @@ def _orders(loader: ObservedLoader) -> list[LoaderOrder]:
 def _name(loader: ObservedLoader) -> str:
     samplers = _distributed(loader)
     return samplers[0].class_name if samplers else ""
-
-
-def _is_repeated(loader: ObservedLoader) -> bool:
-    """Whether the second epoch gave the samples of the first in the same order."""
-    pages = [page.digests for page in loader.samples[:2]]
-    num = min(map(len, pages)) if len(pages) > 1 else 0
-    is_same = num >= _LEAST_BATCHES and pages[0][:num] == pages[1][:num]
-    return is_same and len({digest for batch in pages[0][:num] for digest in batch}) >= _LEAST_BATCHES
 
 
 def _line(evidence: Evidence, loader: ObservedLoader, name: str) -> int | None:

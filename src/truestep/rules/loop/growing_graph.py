@@ -2,7 +2,7 @@
 
 ## What it finds
 Backward passes at one line whose graph has more operations each time, some of them from before the last step.
-A hidden state or a sum was not detached. The rule also reports it if the script fails because of it.
+A hidden state or a sum was not detached.
 
 ## Why it matters
 Every step repeats the work of all steps before it. Time and memory grow until the process is killed, and
@@ -23,14 +23,11 @@ RULE = Meta(
     fix="Detach the state that is carried over: state = state.detach().",
 )
 _MIN_RISING = 5
-_ERRORS = ("backward through the graph a second time", "modified by an inplace operation")
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find graphs that grow."""
     lines = by_line(evidence.of(GraphMeasured))
-    last = evidence.of(GraphMeasured)[-1]
-    is_dead = any(text in (evidence.first.error or "") for text in _ERRORS)
     for moments in lines.values():
         rising = _rising(moments)
         if len(rising) > _MIN_RISING:
@@ -41,13 +38,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 evidence=f"operations in the loss's graph: {', '.join(map(str, counts[:6]))}, "
                 f"at the end {counts[-1]}, of which {rising[-1].facts.num_old} ran "
                 "before the last step",
-            )
-        elif is_dead and last is moments[-1] and last.facts.num_old:
-            yield Finding.at(
-                last,
-                "the backward pass reaches into the graph of an earlier step: a state is not detached",
-                evidence=f"{last.facts.num_old} of {last.facts.num_nodes} operations in the "
-                "loss's graph ran before the last step, and the script ended at this line",
             )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta, Source
 from truestep.rules.kit.syntax import walk
-from truestep.rules.kit.where import assignments, calls, name_of
+from truestep.rules.kit.where import assignments, name_of
 from truestep.watch.evidence.facts.passes import ForwardPass
 from truestep.watch.evidence.facts.structure import SwitchIneffective
 
@@ -57,10 +57,6 @@ def _set_lines(source: Source, name: str, wanted: bool | None) -> Iterator[tuple
             continue
         if isinstance(value, ast.Constant | ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name | ast.Call):
             yield statement.lineno, source.line(statement.lineno).split("#")[0].strip()
-    for call in calls(source.tree, "setattr"):
-        given = call.args[1] if len(call.args) > 1 else None
-        if isinstance(given, ast.Constant) and given.value == name and name != "requires_grad":
-            yield call.lineno, source.line(call.lineno).split("#")[0].strip()
 
 
 def _names_of_tensors(source: Source) -> set[str]:

@@ -14,17 +14,14 @@ Switch the frozen part back to eval mode after each `train()`: `model.train(); m
 override `train` in the model. `truestep.model.freeze(model, "backbone")` does both permanently.
 """
 
-import ast
 from collections.abc import Iterator
 from typing import Any
 
 from truestep.rules import Evidence, Finding, Meta
-from truestep.rules.kit.where import assignments, calls
 from truestep.watch import Moment
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.passes import ForwardPass, ModeSet
 from truestep.watch.evidence.facts.structure import ParametersListed, StatisticsMoved
-from truestep.watch.evidence.kinds import Place
 
 RULE = Meta(
     code="PAR10",
@@ -46,8 +43,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _place(evidence: Evidence, moment: Moment[StatisticsMoved]) -> Place | Moment[Any]:
-    """Return the line that switched to training mode; if none did, the one that freezes."""
+def _place(evidence: Evidence, moment: Moment[StatisticsMoved]) -> Moment[Any]:
+    """Return the line that switched to training mode, if one did."""
     switches = [
         mode
         for mode in evidence.of(ModeSet)
@@ -55,19 +52,4 @@ def _place(evidence: Evidence, moment: Moment[StatisticsMoved]) -> Place | Momen
         and mode.facts.is_training
         and mode.facts.class_name in moment.facts.classes_around
     ]
-    if switches:
-        return switches[-1]
-    found = []
-    for source in evidence.sources:
-        lines = {
-            call.lineno
-            for call in calls(source.tree, "requires_grad_")
-            if call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
-        }
-        lines |= {
-            statement.lineno
-            for statement, value in assignments(source.tree, "requires_grad")
-            if isinstance(value, ast.Constant) and value.value is False
-        }
-        found += [source.at(line) for line in sorted(lines)]
-    return found[0] if len(found) == 1 else moment
+    return switches[-1] if switches else moment

@@ -95,18 +95,9 @@ def _beginning(listing: str) -> str:
 
 
 def _call_at(flow: ValueFlow, line: int) -> ast.Call | None:
-    """Return the listing at a line; if it was only consumed there, the one in its function."""
-    calls = [
-        node for node in walk(flow.tree) if isinstance(node, ast.Call) and name_of(node.func) in _LISTINGS
-    ]
-    for node in calls:
-        if covers(node, line):
-            return node
-    for node in calls:
-        function = flow.function_of(node)
-        if function is not None and covers(function, line):
-            return node
-    return None
+    """Return the listing at a line."""
+    calls = (node for node in walk(flow.tree) if isinstance(node, ast.Call) and covers(node, line))
+    return next((call for call in calls if name_of(call.func) in _LISTINGS), None)
 
 
 def _find_sets(source: Source) -> Iterator[Finding]:
@@ -140,8 +131,6 @@ def _are_texts(flow: ValueFlow, node: ast.expr, depth: int = 0) -> bool:
     """Whether an expression gives texts, or holds them."""
     if depth > _MAX_DEPTH or _gives_numbers(node):
         return False
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        return _is_text_item(flow, node, node.slice.value, depth)
     inner = _inner(node)
     if isinstance(node, ast.Name):
         inner = [value for value, _ in flow.values_of(node)]
@@ -171,18 +160,6 @@ def _inner(node: ast.expr) -> list[ast.expr]:
         case ast.BinOp(left=inner) | ast.Subscript(value=inner):
             return [inner]
     return []
-
-
-def _is_text_item(flow: ValueFlow, item: ast.Subscript, key: object, depth: int) -> bool:
-    """Whether texts are subscripted, or records have texts under that key: `{"breed": "pug"}`."""
-    if not isinstance(key, str):
-        return _are_texts(flow, item.value, depth + 1)
-    for node in walk(flow.tree):
-        if isinstance(node, ast.Dict):
-            for name, value in zip(node.keys, node.values, strict=True):
-                if isinstance(name, ast.Constant) and name.value == key:
-                    return _are_texts(flow, value, depth + 1)
-    return bool(_TEXTUAL.search(key.lower()))
 
 
 def _gives_numbers(node: ast.expr) -> bool:

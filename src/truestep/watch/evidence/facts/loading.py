@@ -210,7 +210,6 @@ class StoredChanged(NamedTuple):
 class Spread(NamedTuple):
     """How large finite values are."""
 
-    num_read: int
     lowest: float
     highest: float
     mean: float

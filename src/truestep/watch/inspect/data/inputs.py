@@ -62,5 +62,5 @@ def _measure(model: int, tensor: Tensor) -> InputMeasured:
     if len(some):
         all_of_them = values if is_finite else some  # the few that are not zero may be missed in some
         low, high = float(all_of_them.min()), float(all_of_them.max())
-        spread = Spread(len(some), low, high, float(some.mean()), float(some.std()))
+        spread = Spread(low, high, float(some.mean()), float(some.std()))
     return InputMeasured(model, list(tensor.shape), num_infinite, num_nan, spread)

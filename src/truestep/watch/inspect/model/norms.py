@@ -13,10 +13,9 @@ from torch.nn.modules.batchnorm import _NormBase
 from truestep.watch.evidence.facts.structure import StatisticsMoved
 from truestep.watch.inspect.training.closeness import Closeness
 from truestep.watch.script import parts
-from truestep.watch.script.refs import ByIdentity
 from truestep.watch.script.tape import Tape
 
-_MAX_NORMS = 64
+_MAX_NORMS, _LEAST_STEPS = 64, 2
 
 
 def watch(tape: Tape, closeness: Closeness) -> None:
@@ -29,12 +28,9 @@ class _MovingNorm:
     """A layer whose statistics were seen to move."""
 
     ref: "weakref.ref[nn.Module]"
-    path: str
-    around: list[str]
     weight: list[float]
     """Some frozen weights of its model: those of a moving average change with each step all the same."""
     num_steps: int = 0
-    is_reported: bool = False
 
 
 class _Norms:
@@ -42,57 +38,39 @@ class _Norms:
         self._tape = tape
         self._close = closeness
         self._before: list[tuple[str, Any, Tensor]] = []
-        self._moved: list[_MovingNorm] = []
+        self._moved: dict[str, tuple[nn.Module, nn.Module]] = {}
+        """By path: models, and their layers that have moved since the last step."""
         self._known: dict[int, _MovingNorm] = {}
-        self._lists = ByIdentity[nn.Module, list[str]]()
 
     def forward_begins(self, root: nn.Module, _args: Any, _kwargs: Any) -> None:
         self._before = []
         if not self._close:
             return
-        if root not in self._lists:
-            self._lists[root] = [
-                path for path, module in parts.named_modules(root) if isinstance(module, _NormBase)
-            ]
-        for path in self._lists[root][:_MAX_NORMS]:
-            norm = _find(root, path)
-            if norm is not None and norm.training and _is_frozen(norm) and norm.running_mean is not None:
+        norms = [(path, item) for path, item in parts.named_modules(root) if isinstance(item, _NormBase)]
+        for path, norm in norms[:_MAX_NORMS]:
+            if norm.training and _is_frozen(norm) and norm.running_mean is not None:
                 self._before.append((path, norm, norm.running_mean.detach().clone()))
 
     def forward_ends(self, root: nn.Module, _args: Any, _kwargs: Any, _output: Any) -> None:
         before, self._before = self._before, []
         for path, norm, mean in before:
             if norm.running_mean is not None and not bool((norm.running_mean == mean).all()):
-                self._add(root, path, norm)
-
-    def _add(self, root: nn.Module, path: str, norm: nn.Module) -> None:
-        norm_state = self._known.get(id(norm))
-        weight = _weights(root)
-        if norm_state is None or norm_state.ref() is not norm or norm_state.weight != weight:
-            norm_state = self._known[id(norm)] = _MovingNorm(
-                weakref.ref(norm), path, _around(root, path), weight
-            )
-        if norm_state not in self._moved:
-            self._moved.append(norm_state)
+                self._moved[path] = root, norm
 
     def step_ends(self, _optimizer: Any, _number: int) -> None:
-        moved, self._moved = self._moved, []
-        lasting = []
-        for norm_state in moved:
-            norm_state.num_steps += 1
-            if norm_state.num_steps > 1 and not norm_state.is_reported:
-                norm_state.is_reported = True
-                lasting.append(norm_state)
+        moved, self._moved = self._moved, {}
+        lasting = [path for path, (root, norm) in moved.items() if self._moves_again(root, norm)]
         if lasting:
-            self._tape.note(StatisticsMoved([norm_state.path for norm_state in lasting], lasting[0].around))
+            self._tape.note(StatisticsMoved(lasting, _around(moved[lasting[0]][0], lasting[0])))
 
-
-def _find(root: nn.Module, path: str) -> Any:
-    try:
-        found = root.get_submodule(path) if path else root
-    except AttributeError:  # it was replaced
-        return None
-    return found if isinstance(found, _NormBase) else None
+    def _moves_again(self, root: nn.Module, norm: nn.Module) -> bool:
+        """Whether a layer moves for the second time, in a model whose frozen weights are still the same."""
+        weight = _weights(root)
+        known = self._known.get(id(norm))
+        if known is None or known.ref() is not norm or known.weight != weight:
+            known = self._known[id(norm)] = _MovingNorm(weakref.ref(norm), weight)
+        known.num_steps += 1
+        return known.num_steps == _LEAST_STEPS
 
 
 def _is_frozen(norm: nn.Module) -> bool:

@@ -31,9 +31,6 @@ def watch(tape: Tape, closeness: Closeness) -> None:
     updates = _Updates(tape, closeness, Names(tape))
     tape.listen(updates, "step_begins", "step_ends", near=True)
     tape.listen(updates, "closing")
-    zeros = _Zeros(tape, closeness)
-    tape.listen(zeros, "step_begins", near=True)
-    tape.listen(zeros, "closing")
 
 
 @dataclass
@@ -54,9 +51,23 @@ class _Updates:
         self._still: dict[tuple[int, int], _Still] = {}
         self._moved: set[tuple[int, int]] = set()
         self._num_looks: dict[int, int] = {}
+        self._zeros: dict[int, tuple[int, GradientsZero] | None] = {}
+        """By optimizer: at which line its gradients were all zero, in how many steps; None if one was not."""
+
+    def _look_for_zeros(self, optimizer: Optimizer, number: int) -> None:
+        usable = [item for group in optimizer.param_groups for item in group["params"] if _is_usable(item)]
+        if any(bool(item.grad.any()) for item in usable):
+            self._zeros[number] = None
+        elif usable:
+            known = self._zeros.get(number)
+            site, facts = known or (self._tape.sites.here(3), GradientsZero(number, 0, 0))
+            facts = facts._replace(num_steps=facts.num_steps + 1, num_parameters=len(usable))
+            self._zeros[number] = (site, facts)
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
         self._before = []
+        if self._close and self._zeros.get(number, ()) is not None:
+            self._look_for_zeros(optimizer, number)
         is_done = self._num_looks.get(number, 0) > 2 * _MIN_STEPS and not self._has_still(number)
         if is_done or not self._close:
             return
@@ -111,33 +122,9 @@ class _Updates:
             num_moved = sum(key[0] == number for key in self._moved)
             facts = WeightsUnmoved(number, parameters[:_MAX_PARAMETERS], num_moved)
             self._tape.mark(facts, site, perf_counter_ns())
-
-
-class _Zeros:
-    """Looks for optimizers whose gradients are all zero, until one is not."""
-
-    def __init__(self, tape: Tape, closeness: Closeness) -> None:
-        self._tape = tape
-        self._close = closeness
-        self._zero: dict[int, tuple[int, GradientsZero]] = {}
-        self._alive: set[int] = set()
-
-    def step_begins(self, optimizer: Optimizer, number: int) -> None:
-        if number in self._alive or not self._close:
-            return
-        usable = [item for group in optimizer.param_groups for item in group["params"] if _is_usable(item)]
-        if any(bool(item.grad.any()) for item in usable):
-            self._alive.add(number)
-            self._zero.pop(number, None)
-        elif usable:
-            site, facts = self._zero.get(number, (self._tape.sites.here(2), GradientsZero(number, 0, 0)))
-            facts = facts._replace(num_steps=facts.num_steps + 1, num_parameters=len(usable))
-            self._zero[number] = (site, facts)
-
-    def closing(self) -> None:
-        for site, facts in self._zero.values():
-            if facts.num_steps >= _MIN_STEPS:
-                self._tape.mark(facts, site, perf_counter_ns())
+        for site, zeros in filter(None, self._zeros.values()):
+            if zeros.num_steps >= _MIN_STEPS:
+                self._tape.mark(zeros, site, perf_counter_ns())
 
 
 def _sample(tensor: Tensor) -> Tensor:
