@@ -1,9 +1,6 @@
 """What `explain` says about tensors and expressions, and that it changes nothing."""
 
-import json
-import math
 import random
-import warnings
 from typing import Any
 
 import numpy as np
@@ -15,6 +12,8 @@ import truestep as ts
 from truestep.errors import UsageError
 from truestep.tensor import Explanation
 from truestep.tensor.facts import Operation
+
+SHARED = torch.zeros(3)
 
 
 def last(code: str, **named: Any) -> Operation:
@@ -96,16 +95,13 @@ def test_p08_two_halves_share_memory_but_no_element() -> None:
         ("high", "odd"): True,
         ("even", "odd"): False,
     }
-    counts = {(item.first, item.second): item.num_shared for item in told.sharings}
-    assert counts["low", "even"] == 3 and counts["high", "odd"] == 3
     assert "share no element: writing to one leaves the other" in str(told)
 
 
-def test_overlap_is_exact_for_tensors_too_big_to_count() -> None:
+def test_overlap_is_exact_for_large_tensors() -> None:
     big = torch.empty(3000, 3000)
     told = ts.explain(even=big[:, ::2], odd=big[:, 1::2], all=big)
     assert shared(told) == {("even", "odd"): False, ("even", "all"): True, ("odd", "all"): True}
-    assert all(item.is_exact and item.num_shared is None for item in told.sharings)
 
 
 @pytest.mark.practice("P09")
@@ -115,9 +111,9 @@ def test_p09_an_assignment_is_no_copy_and_clone_is() -> None:
     told = ts.explain("b = a; c = a.clone(); d = a.detach().clone()", a=a)
     assert [step.verdict for step in told.operations] == ["same", "copy", "view", "copy"]
     by_name = {facts.name: facts for facts in told.tensors}
-    assert by_name["c"].grad_fn == "CloneBackward0" and not by_name["d"].requires_grad
+    assert (by_name["c"].autograd, by_name["d"].autograd) == ("CloneBackward0", "-")
     b = a
-    assert "a and b are one tensor under two names" in str(ts.explain(a, b))
+    assert "a and b are one tensor under two names" in str(ts.explain(a=a, b=b))
 
 
 @pytest.mark.practice("P10")
@@ -126,8 +122,8 @@ def test_p10_arrays_and_tensors_made_from_each_other_are_one_memory() -> None:
     a = np.arange(6.0)
     t = torch.from_numpy(a[2:])
     told = ts.explain(t=t, a=a, back=t.numpy(), same=torch.as_tensor(a))
-    assert len(told.memories) == 1 and all(item.is_overlapping for item in told.sharings)
-    assert [facts.first_byte for facts in told.tensors] == [16, 0, 16, 0]
+    assert {facts.memory for facts in told.tensors} == {"A"}
+    assert all(item.is_overlapping for item in told.sharings)
     assert len(told.sharings) == 6
     whole = torch.arange(10)
     assert shared(ts.explain(low=whole[:5].numpy(), high=whole[5:].numpy())) == {("low", "high"): False}
@@ -157,8 +153,6 @@ def test_p11_a_reduction_names_the_axis_that_goes_and_what_keepdim_keeps() -> No
     """`mean(1)` removes axis 1, one mean for each row; `keepdim` keeps that axis with size 1."""
     a = torch.randn(4, 5)
     step = last("torch.mean(a, 1)", a=a)
-    assert step.reduction is not None
-    assert (step.reduction.axes, step.reduction.keepdim, step.reduction.num_elements) == ((1,), False, 5)
     assert step.notes == ("axis 1 goes away: each result is the mean of a[i, :]",)
     kept = last("torch.mean(a, 1, True)", a=a)
     assert kept.outputs[0].shape == (4, 1) and "axis 1 stays with size 1" in kept.notes[0]
@@ -236,12 +230,7 @@ def test_p13_min_of_an_axis_gives_values_and_indices_and_len_is_axis_0() -> None
     assert [facts.shape for facts in step.outputs] == [(4,), (4,)]
     assert step.notes == ("axis 0 goes away: each result is the min of a[:, j]",)
     assert ts.explain("len(a)", a=a).result == "3"
-    assert last("torch.max(a, a)", a=a).reduction is None
-
-
-def test_a_complex_h_is_conjugated_by_a_mark() -> None:
-    told = ts.explain("y = z.H", z=torch.randn(2, 3, dtype=torch.complex64))
-    assert told.tensors[1].is_conj and "(conj bit)" in str(told)
+    assert last("torch.max(a, a)", a=a).notes == ()
 
 
 # Autograd
@@ -263,20 +252,13 @@ def test_p20_a_change_through_data_is_not_noticed_by_backward() -> None:
         z.sum().backward()
 
 
-@pytest.mark.practice("P23")
-def test_p23_a_result_of_several_elements_needs_a_gradient_passed_in() -> None:
-    """A non-scalar result needs a gradient for backward; the error names its shape."""
-    with pytest.raises(UsageError, match=r"has shape \(3,\), so backward needs a gradient of that shape"):
-        ts.explain("(x * 2).backward()", x=torch.ones(3, requires_grad=True))
-
-
 # Nothing that is given is changed
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_nothing_given_is_changed_and_nothing_global(fails: bool) -> None:
     x = torch.arange(6.0).view(2, 3)
-    row, a = x[0], x.numpy()
+    row, a = x[0], np.zeros((2, 3))
     w = torch.ones(2, requires_grad=True)
     (w * 2).sum().backward()
     random.seed(3), np.random.seed(3), torch.manual_seed(3)
@@ -287,10 +269,9 @@ x.add_(1); a += 1; row[0] = 9
 (w * 5).sum().backward(); w.requires_grad_(False)
 torch.set_grad_enabled(False); torch.set_default_dtype(torch.float64)
 torch.rand(3); np.random.rand(3); torch.manual_seed(0)
-torch.set_printoptions(precision=1); np.set_printoptions(precision=1); sizes.append(3)
+sizes.append(3)
 """
-    third, sizes = torch.ones(1) / 3, [1, 2]
-    printed = repr(third), repr(third.numpy())
+    sizes = [1, 2]
     if fails:
         with pytest.raises(UsageError, match="fails: ZeroDivisionError"):
             ts.explain(code + "1 / 0", x=x, row=row, a=a, w=w, sizes=sizes)
@@ -302,49 +283,39 @@ torch.set_printoptions(precision=1); np.set_printoptions(precision=1); sizes.app
     assert torch.is_grad_enabled() and torch.get_default_dtype() is torch.float32
     assert (random.random(), np.random.rand(), torch.rand(1).item()) == state
     assert torch.overrides._get_current_function_mode() is None
-    assert sizes == [1, 2] and (repr(third), repr(third.numpy())) == printed
+    assert sizes == [1, 2]
 
 
 def test_copies_share_memory_as_the_originals_do() -> None:
     x = torch.arange(6.0)
-    told = ts.explain("row.zero_(); x.sum()", x=x, row=x.view(2, 3)[1], a=x.numpy())
-    assert told.operations[0].notes == ("this also changes x and a: elements are shared",)
-    assert told.tensors[-1].values == (3.0,)
+    told = ts.explain("row.zero_(); x.sum()", x=x, row=x.view(2, 3)[1])
+    assert told.operations[0].notes == ("this also changes x: elements are shared",)
     assert told.tensors[1].offset == 3
 
 
 def test_a_computed_tensor_may_be_written_to_as_in_the_users_program() -> None:
     h = torch.ones(2, requires_grad=True) * 2
     told = ts.explain("h += 1", h=h)
-    assert told.operations[0].verdict == "in place" and not told.tensors[0].is_leaf
-    assert ts.explain(h=h).tensors[0].grad_fn == "MulBackward0"
-    with pytest.raises(UsageError, match=r"a leaf that requires a gradient may be written to only under"):
+    assert told.operations[0].verdict == "in place" and told.tensors[0].autograd == "AddBackward0"
+    assert ts.explain(h=h).tensors[0].autograd == "MulBackward0"
+    with pytest.raises(UsageError, match="a leaf Variable that requires grad"):
         ts.explain("w.add_(1)", w=torch.ones(2, requires_grad=True))
 
 
 # What may be given, and names
 
 
-def test_positional_tensors_are_called_as_in_the_callers_code() -> None:
-    first, second = torch.ones(2), torch.ones(3)
-    assert [facts.name for facts in ts.explain(first, second).tensors] == ["first", "second"]
-    assert [facts.name for facts in ts.explain(first, first.view(2), z=second).tensors] == [
-        "first",
-        "tensor 2",
-        "z",
-    ]
-
-
 @pytest.mark.parametrize(
     ("things", "named", "message"),
     [
         ((), {}, "needs something to explain"),
-        ((3,), {}, "tensor 1 is of type int; explain takes tensors, parameters and NumPy arrays"),
+        ((torch.ones(2),), {}, "Give tensors by name"),
+        ((), {"n": 3}, "n is of type int; explain takes tensors, parameters and NumPy arrays"),
         ((), {"m": nn.Linear(1, 1)}, "m is of type Linear"),
-        (("x", "y"), {}, "takes one text of code"),
         (("m(1)",), {"m": nn.Linear(1, 1)}, "Build layers inside the code"),
         ((), {"s": torch.eye(2).to_sparse()}, "has no strides. Give x.to_dense"),
         ((), {"o": np.array([None])}, "array of Python objects"),
+        (("x",), {"x": SHARED, "a": SHARED.numpy()}, "a is an array that shares memory with x"),
         (("x +",), {}, "is not Python: invalid syntax"),
         (("y + 1",), {}, "NameError: name 'y' is not defined"),
     ],
@@ -355,41 +326,18 @@ def test_what_cannot_be_explained_is_said(things: Any, named: Any, message: str)
 
 
 @pytest.mark.parametrize(
-    ("code", "why"),
+    ("code", "words"),
     [
-        ("torch.ones(3, 4) + torch.ones(3)", "(3, 4) has 4 where (3,) has 3 (axes 1 and 0)"),
-        (
-            "torch.ones(3, 4) @ torch.ones(3, 4)",
-            "has 4, axis 0 of (3, 4) has 3: they are summed over together",
-        ),
-        ("torch.ones(3, 4) @ torch.ones(3, 4)", "transpose it with .mT"),
-        ("nn.Linear(4, 2)(torch.ones(3, 5))", "has 5, axis 1 of (2, 4) has 4"),
-        ("torch.cat([torch.ones(2, 3), torch.ones(2, 4)])", "must be equal in all axes but axis 0"),
-        ("torch.cat([torch.ones(2, 3), torch.ones(3, 4)], axis=1)", "must be equal in all axes but axis 1"),
-        ("torch.concatenate([torch.ones(2, 3), torch.ones(2, 4)])", "in all axes but axis 0"),
-        ("torch.ones(2, 3).view(4, 2)", "(2, 3) has 6 elements, (4, 2) does not"),
-        ("torch.ones(2, 3).reshape(shape=(4, 4))", "(2, 3) has 6 elements, (4, 4) does not"),
-        ("torch.ones(2, requires_grad=True).numpy()", "x.detach().numpy() shares the memory"),
+        ("torch.ones(3, 4) + torch.ones(3)", r"size of tensor a \(4\) must match"),
+        ("torch.ones(3, 4) @ torch.ones(3, 4)", r"3x4 and 3x4"),
+        ("torch.zeros(3).view(torch.float64)", "fails: RuntimeError"),
+        ("torch.ones(2, 3).view(4, 2)", "is invalid for input of size 6"),
     ],
 )
-def test_a_failing_expression_says_which_axes_do_not_fit(code: str, why: str) -> None:
-    with pytest.raises(UsageError) as caught:
+def test_a_failing_expression_ends_with_torchs_message_in_one_line(code: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
         ts.explain(code)
-    assert why in str(caught.value) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "torch.zeros(3).view(torch.float64)",
-        "torch.cat([torch.ones(2), torch.ones(2)], 5)",
-        "torch.hstack([])",
-    ],
-)
-def test_where_no_axis_is_to_blame_torchs_message_stands_alone(code: str) -> None:
-    with pytest.raises(UsageError, match="fails: ") as caught:
-        ts.explain(code)
-    assert "Why:" not in str(caught.value)
+    assert "Why:" not in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_steps_are_numbered_without_gaps_and_named_as_written() -> None:
@@ -397,11 +345,11 @@ def test_steps_are_numbered_without_gaps_and_named_as_written() -> None:
     assert [step.number for step in told.operations] == [1, 2, 3, 4, 5, 6]
     assert [step.code for step in told.operations] == [
         "torch.arange(12.)",
-        "x = … .view(3, 4)",
+        "torch.arange(12.).view(3, 4)",
         "x.view(x.shape[0], -1)",
-        "y = … .T",
+        "x.view(x.shape[0], -1).T",
         "y * 2",
-        "… .sum()",
+        "(y * 2).sum()",
     ]
     assert [step.of for step in told.operations] == ["", "step 1", "x", "step 3", "", ""]
 
@@ -409,7 +357,7 @@ def test_steps_are_numbered_without_gaps_and_named_as_written() -> None:
 @pytest.mark.parametrize("code", ["  x.T.sum()", "\n  y = x.T\n  y.sum()\n"])
 def test_white_space_before_the_code_changes_nothing(code: str) -> None:
     steps = ts.explain(code, x=torch.ones(2, 3)).operations
-    assert [step.code for step in steps] in (["x.T", "… .sum()"], ["y = x.T", "y.sum()"])
+    assert [step.code for step in steps] in (["x.T", "x.T.sum()"], ["x.T", "y.sum()"])
 
 
 def test_a_name_used_again_is_told_from_the_earlier_one() -> None:
@@ -429,13 +377,6 @@ torch.stack(parts)
     assert [step.name for step in told.operations] == ["unbind", "mul", "mul", "stack"]
 
 
-def test_torchs_own_warning_is_told_and_not_raised() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        told = ts.explain("x.T", x=torch.ones(2, 3, 4))
-    assert told.operations[0].warnings[0].startswith("torch warns: The use of `x.T`")
-
-
 # How it shows itself
 
 
@@ -449,16 +390,8 @@ def test_it_prints_one_screen_for_a_simple_expression() -> None:
 def test_every_part_prints_in_words() -> None:
     x = torch.arange(6).view(2, 3)
     told = ts.explain("x.T.reshape(-1)", x=x)
-    assert str(told.tensors[0]).startswith("x: (2, 3) int64, strides (3, 1), offset 0, contiguous: yes, 48 B")
-    assert str(told.operations[1]).splitlines()[0] == "2  … .reshape(-1)  (3, 2) -> (6,)  copy of step 1"
+    assert str(told.operations[1]).splitlines()[0] == "2  x.T.reshape(-1)  (3, 2) -> (6,)  copy of step 1"
     assert (
-        str(ts.explain(x=x, y=x[0]).sharings[0])
-        == "x and y share 3 elements: writing to one changes the other"
+        str(ts.explain(x=x, y=x[0]).sharings[0]) == "x and y share elements: writing to one changes the other"
     )
-    assert "x and y share no memory" in str(ts.explain(x=x, y=x.clone()))
-
-
-def test_facts_are_fit_for_json_with_nan_and_complex_numbers() -> None:
-    told = ts.explain("z = x * 1j", x=torch.tensor([math.nan, 1.0]))
-    fields = json.loads(json.dumps(told.as_fields(), allow_nan=False))
-    assert fields["tensors"][0]["values"] == ["nan", 1.0] and fields["tensors"][1]["values"][1] == "1j"
+    assert ts.explain(x=x, y=x.clone()).sharings == ()

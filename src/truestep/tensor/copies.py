@@ -1,20 +1,20 @@
-"""Copies of tensors and arrays that share memory among themselves exactly as the originals do.
+"""Copies of tensors and arrays, with which an expression may do what it wants.
 
-An expression that writes in place can so be run without touching what the user gave.
+Tensors share memory among themselves as the originals do; an array is copied alone.
 """
 
-import ctypes
+import copy
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch._tensor_str import get_printoptions
 
 from truestep.base.rng import kept_generators
-from truestep.tensor.memory import Ledger, Span, Thing, byte_strides, first_address, span_of
+from truestep.errors import UsageError
+from truestep.tensor.memory import Thing, is_same_memory
 
 
 class _Computed(torch.autograd.Function):
@@ -22,7 +22,8 @@ class _Computed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, leaf: Tensor) -> Tensor:  # noqa: ARG004 - torch's signature
-        return _laid_out(leaf, leaf.untyped_storage())
+        made = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+        return made.set_(leaf.untyped_storage(), leaf.storage_offset(), leaf.shape, leaf.stride())
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ARG004 - torch's signature
@@ -30,7 +31,7 @@ class _Computed(torch.autograd.Function):
 
 
 def copy_sharing(things: Mapping[str, Thing]) -> dict[str, Thing]:
-    """Copy named things: the same values, strides, offsets, and the same sharing among them.
+    """Copy named things: the same values and strides, and the same sharing among tensors.
 
     >>> x = torch.zeros(2, 3)
     >>> copies = copy_sharing({"x": x, "row": x[0]})
@@ -38,71 +39,42 @@ def copy_sharing(things: Mapping[str, Thing]) -> dict[str, Thing]:
     >>> copies["x"].sum().item(), x.sum().item()
     (3.0, 0.0)
     """
-    ledger = Ledger()
-    for thing in things.values():
-        ledger.add(thing)
-    made: dict[int, Any] = {}  # by index of the block
-    copies: dict[int, Thing] = {}  # by id: two names for one tensor stay so
-    for thing in things.values():
-        index, block = ledger.block(thing)
-        if index not in made:
-            made[index] = _copied(block) if block.device == "cpu" else _storage(thing).clone()
-        if id(thing) not in copies:
-            copies[id(thing)] = _copy(thing, made[index], block)
-    return {name: copies[id(thing)] for name, thing in things.items()}
+    for name, thing in things.items():
+        if isinstance(thing, Tensor):
+            continue
+        for other, another in things.items():
+            if another is not thing and is_same_memory(thing, another):
+                raise UsageError(
+                    f"{name} is an array that shares memory with {other}, so they cannot be copied together. "
+                    f"Make it inside the code: {name} = {other}.numpy()"
+                )
+    plain = {id(thing): thing.detach() if isinstance(thing, Tensor) else thing for thing in things.values()}
+    copies = copy.deepcopy(plain)  # all at once: views of one storage stay so
+    made = {id(thing): _with_autograd(copies[id(thing)], like=thing) for thing in things.values()}
+    return {name: made[id(thing)] for name, thing in things.items()}
 
 
-def _storage(thing: Thing) -> Any:
-    assert isinstance(thing, Tensor), "arrays are on the CPU"
-    return thing.untyped_storage()
-
-
-def _copied(block: Span) -> "np.ndarray[Any, Any]":
-    buffer = np.zeros(block.num_bytes, dtype=np.uint8)
-    ctypes.memmove(buffer.ctypes.data, block.start, block.num_bytes)
-    return buffer
-
-
-def _copy(thing: Thing, made: Any, block: Span) -> Thing:
-    if not isinstance(thing, Tensor):
-        offset = first_address(thing) - block.start if thing.size else 0
-        array: np.ndarray[Any, Any] = np.ndarray(thing.shape, thing.dtype, made, offset, byte_strides(thing))
-        array.flags.writeable = thing.flags.writeable
-        return array
-    if isinstance(made, np.ndarray):
-        span = span_of(thing)
-        at = span.start - block.start
-        made = torch.from_numpy(made[at : at + span.num_bytes]).untyped_storage()
-    copy = _laid_out(thing, made)
-    if not thing.requires_grad:
-        return copy
-    if isinstance(thing, nn.Parameter):
-        return nn.Parameter(copy)
-    copy.requires_grad_()
-    if thing.is_leaf:
-        return copy
+def _with_autograd(made: Thing, *, like: Thing) -> Thing:
+    if not isinstance(made, Tensor) or not isinstance(like, Tensor) or not like.requires_grad:
+        return made
+    if isinstance(like, nn.Parameter):
+        return nn.Parameter(made)
+    made.requires_grad_()
+    if like.is_leaf:
+        return made
     with torch.enable_grad():
-        computed: Tensor = _Computed.apply(copy)  # type: ignore[no-untyped-call]
+        computed: Tensor = _Computed.apply(made)  # type: ignore[no-untyped-call]
         return computed
-
-
-def _laid_out(like: Tensor, storage: Any) -> Tensor:
-    with torch.no_grad():
-        made = torch.empty(0, dtype=like.dtype, device=like.device)
-        made.set_(storage, like.storage_offset(), tuple(like.shape), tuple(like.stride()))
-        if like.is_conj():
-            made = made.conj()
-        return torch._neg_view(made) if like.is_neg() else made
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Leave generators, gradient mode, default dtype and print options as they were, whatever happens."""
-    has_grad, dtype, printing = torch.is_grad_enabled(), torch.get_default_dtype(), get_printoptions()
+    """Leave generators, gradient mode and default dtype as they were, and warn of nothing."""
+    has_grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     try:
-        with kept_generators(), np.printoptions():
+        with kept_generators(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
     finally:
-        torch.set_printoptions(**printing)
         torch.set_grad_enabled(has_grad)
         torch.set_default_dtype(dtype)

@@ -3,14 +3,10 @@
 Owns what may be given and how it is put together. Nothing that is given is changed.
 """
 
-import ast
 import copy
-import inspect
-import linecache
 import textwrap
 from collections.abc import Mapping
 from itertools import combinations
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -21,18 +17,18 @@ from torch import Tensor, nn
 from truestep.errors import UsageError
 from truestep.tensor.copies import copy_sharing, undisturbed
 from truestep.tensor.facts import Explanation, Sharing
-from truestep.tensor.meaning import operation, reason
-from truestep.tensor.memory import Ledger, Thing, sharing_of
+from truestep.tensor.meaning import operation, why_no_view
+from truestep.tensor.memory import Ledger, Thing, is_overlapping, is_same_memory
 from truestep.tensor.trace import Names, Tracer, things_in
 
 _MAX_STEPS = 100
 _PLAIN = (int, float, complex, bool, str, slice, torch.dtype, torch.device, type(None), type(...))
 
 
-def explain(*things: Any, **named: Any) -> Explanation:
+def explain(code: str | None = None, /, **named: Any) -> Explanation:
     """Show where tensors and NumPy arrays are in memory, what they share, and what an expression does.
 
-    Give tensors and arrays, by name or not; or code as text, with the tensors it uses by name. Code may
+    Give tensors and arrays by name; or code as text, with the tensors that it uses by name. Code may
     use `torch`, `F`, `nn` and `np`, and several statements with `;` between them. It runs on copies that
     share memory among themselves as the originals do: whatever it writes, what was given stays unmodified.
 
@@ -41,49 +37,14 @@ def explain(*things: Any, **named: Any) -> Explanation:
     >>> [(step.name, step.verdict) for step in told.operations]
     [('T', 'view'), ('reshape', 'copy')]
     """
-    if things and isinstance(things[0], str):
-        if len(things) > 1:
-            raise UsageError(
-                f"explain takes one text of code, and tensors by name; got {len(things)} by position. "
-                "Write explain('x + y', x=x, y=y)."
-            )
-        return _explain_code(things[0], named)
-    frame = inspect.currentframe()
-    given = _named(things, named, frame.f_back if frame is not None else None)
-    if not given:
-        raise UsageError("explain needs something to explain. Give tensors, explain(x=x), or code as text.")
-    return _explain_tensors(given)
-
-
-def _named(things: tuple[Any, ...], named: Mapping[str, Any], frame: FrameType | None) -> dict[str, Thing]:
-    """Name what was given by position as it is called in the caller's code, where that is a plain name."""
-    written = _names_in_call(frame) if frame is not None else []
-    given: dict[str, Thing] = {}
-    for number, thing in enumerate(things, 1):
-        name = written[number - 1] if len(written) == len(things) else None
-        if name is None or name in given or name in named:
-            name = f"tensor {number}"
-        given[name] = _checked(thing, name)
-    return given | {name: _checked(thing, name) for name, thing in named.items()}
-
-
-def _names_in_call(frame: FrameType) -> list[str | None]:
-    """Return the names of the positional arguments in the caller's source; nothing if it cannot be read."""
-    place = inspect.getframeinfo(frame, context=0).positions
-    if place is None or place.lineno is None or place.end_lineno is None:
-        return []
-    numbers = range(place.lineno, place.end_lineno + 1)
-    lines = [linecache.getline(frame.f_code.co_filename, at, frame.f_globals).encode() for at in numbers]
-    if not all(lines):
-        return []
-    lines[-1] = lines[-1][: place.end_col_offset]
-    lines[0] = lines[0][place.col_offset :]  # after the end, which counts from the line's start
-    try:
-        call = ast.parse(b"".join(lines).decode().strip(), mode="eval").body
-    except SyntaxError:
-        return []
-    arguments = call.args if isinstance(call, ast.Call) else []
-    return [item.id if isinstance(item, ast.Name) else None for item in arguments]
+    if isinstance(code, str):
+        return _explain_code(code, named)
+    if code is not None or not named:
+        raise UsageError(
+            "explain needs something to explain. Give tensors by name, explain(x=x), or code as text, "
+            "explain('x.view(-1)', x=x)."
+        )
+    return _explain_tensors({name: _checked(thing, name) for name, thing in named.items()})
 
 
 def _checked(thing: Any, name: str) -> Thing:
@@ -106,7 +67,6 @@ def _explain_tensors(given: Mapping[str, Thing]) -> Explanation:
     return Explanation(
         code=None,
         tensors=tuple(ledger.facts(thing, name) for name, thing in given.items()),
-        memories=tuple(ledger.memories()),
         sharings=tuple(_sharings(list(given.items()))),
         operations=(),
         notes=(),
@@ -115,8 +75,11 @@ def _explain_tensors(given: Mapping[str, Thing]) -> Explanation:
 
 
 def _sharings(given: list[tuple[str, Thing]]) -> list[Sharing]:
-    pairs = (sharing_of(one, two) for one, two in combinations(given, 2))
-    return [sharing for sharing in pairs if sharing.is_same_memory]
+    return [
+        Sharing(first=name, second=other, is_overlapping=is_overlapping(one, two), is_one=one is two)
+        for (name, one), (other, two) in combinations(given, 2)
+        if is_same_memory(one, two)
+    ]
 
 
 def _explain_code(code: str, named: Mapping[str, Any]) -> Explanation:
@@ -154,7 +117,7 @@ def _run(tracer: Tracer, code: str, space: dict[str, Any]) -> Any:
         raise
     except Exception as error:
         first = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
-        why = reason(tracer.failed) if tracer.failed is not None else ""
+        why = why_no_view(tracer.failed) if tracer.failed is not None else ""
         because = f". Why: {why}." if why else ""
         raise UsageError(f"{code!r} fails: {type(error).__name__}: {first}{because}") from error
 
@@ -176,7 +139,6 @@ def _explanation(code: str, tracer: Tracer, value: Any, *, has_copies: bool) -> 
     return Explanation(
         code=code,
         tensors=tuple(tracer.ledger.facts(thing, name) for name, thing in shown),
-        memories=tuple(tracer.ledger.memories()),
         sharings=tuple(_sharings(shown)),
         operations=tuple(
             operation(event, number, names=names) for number, event in enumerate(events[:_MAX_STEPS], 1)

@@ -1,24 +1,12 @@
 """What `explain` finds out, as plain values that print themselves: tensors, what they share, operations."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any
 
-Value = int | float | bool | complex
 _WIDTH = 100
 _HEADINGS = ["", "shape", "dtype", "strides", "offset", "contiguous", "bytes", "memory", "autograd"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Memory:
-    """One block of memory in which tensors live: a storage, or what a NumPy array and a tensor share."""
-
-    label: str
-    """A, B, C ... in the order in which they were met."""
-    device: str
-    num_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +14,6 @@ class TensorFacts:
     """One tensor or array: what it looks like, and where in which memory its elements are."""
 
     name: str
-    kind: str
-    """"tensor", "parameter" or "array"."""
     shape: tuple[int, ...]
     dtype: str
     device: str
@@ -36,90 +22,51 @@ class TensorFacts:
     offset: int
     """In elements, from the start of the tensor's own storage, as torch counts them."""
     memory: str
-    """The label of its `Memory`."""
-    first_byte: int
-    """Where element [0, 0, ...] begins in that memory; the others are `stride * item_bytes` further."""
-    item_bytes: int
+    """A, B, C ... for each block of memory, in the order in which they were met."""
     num_bytes: int
     """Of its own elements, each counted as often as the shape shows it."""
     storage_bytes: int
     is_contiguous: bool
-    is_channels_last: bool
     expanded_axes: tuple[int, ...]
     """Axes of stride 0: all their elements are one cell of memory."""
-    requires_grad: bool
-    is_leaf: bool
-    grad_fn: str | None
-    is_conj: bool
-    is_neg: bool
-    values: tuple[Value, ...] | None
-    """The elements in reading order; None if there are more than 256."""
+    autograd: str
+    """`leaf`, `parameter, leaf`, the name of its `grad_fn`, `-` without a gradient, `NumPy`."""
 
     @property
     def row(self) -> list[str]:
         """Return the cells of a table, in the order of its headings."""
-        marks = [word for word, is_set in (("conj", self.is_conj), ("neg", self.is_neg)) if is_set]
-        order = "channels_last" if self.is_channels_last else ("yes" if self.is_contiguous else "no")
         own, whole = size_words(self.num_bytes), size_words(self.storage_bytes)
         return [
             self.name,
             str(self.shape),
-            self.dtype + (f" ({', '.join(marks)} bit)" if marks else ""),
+            self.dtype,
             str(self.stride),
             str(self.offset),
-            "no, expanded" if self.expanded_axes else order,
+            "no, expanded" if self.expanded_axes else "yes" if self.is_contiguous else "no",
             own if self.num_bytes == self.storage_bytes else f"{own} of {whole}",
             self.memory if self.device == "cpu" else f"{self.memory} on {self.device}",
-            self._autograd,
+            self.autograd,
         ]
-
-    @property
-    def _autograd(self) -> str:
-        if self.kind == "array":
-            return "NumPy"
-        if not self.requires_grad:
-            return "-"
-        return self.grad_fn or ("parameter, leaf" if self.kind == "parameter" else "leaf")
-
-    def __str__(self) -> str:
-        name, shape, dtype, stride, offset, order, num_bytes, memory, autograd = self.row
-        return (
-            f"{name}: {shape} {dtype}, strides {stride}, offset {offset}, contiguous: {order}, {num_bytes}, "
-            f"memory {memory}, {autograd}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """Whether two tensors live in the same memory, and whether writing to one changes the other."""
+    """Two tensors that live in the same memory, and whether writing to one changes the other."""
 
     first: str
     second: str
-    is_same_memory: bool
     is_overlapping: bool
     """Some byte belongs to an element of both."""
-    is_exact: bool
-    """False where the layouts were too big to compare cell by cell: then the ranges overlap."""
-    num_shared: int | None
-    """How many elements of the second have bytes in the first, repeated ones counted once; None: too many."""
     is_one: bool = False
     """Two names for one tensor."""
 
     def __str__(self) -> str:
         pair = f"{self.first} and {self.second}"
-        if not self.is_same_memory:
-            return f"{pair} share no memory"
         if self.is_one:
             return f"{pair} are one tensor under two names: nothing was copied"
-        if not self.is_overlapping:
-            return f"{pair} are in the same memory and share no element: writing to one leaves the other"
-        if not self.is_exact:
-            return (
-                f"{pair} are in the same memory and their ranges overlap: writing to one may change the other"
-            )
-        num = f"{self.num_shared:,} " if self.num_shared is not None else ""
-        noun = "element" if self.num_shared == 1 else "elements"
-        return f"{pair} share {num}{noun}: writing to one changes the other"
+        if self.is_overlapping:
+            return f"{pair} share elements: writing to one changes the other"
+        return f"{pair} are in the same memory and share no element: writing to one leaves the other"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,16 +99,6 @@ class Broadcast:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reduction:
-    """Which axes an operation walks over, and what is left of them."""
-
-    axes: tuple[int, ...]
-    keepdim: bool
-    num_elements: int
-    """How many elements go into each element of the result."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Operation:
     """One operation that an expression did, as the user wrote it."""
 
@@ -178,7 +115,6 @@ class Operation:
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     broadcast: Broadcast | None
-    reduction: Reduction | None
 
     @property
     def row(self) -> list[str]:
@@ -218,7 +154,6 @@ class Explanation:
     code: str | None
     tensors: tuple[TensorFacts, ...]
     """The tensors given, then the names assigned in the expression, then its result."""
-    memories: tuple[Memory, ...]
     sharings: tuple[Sharing, ...]
     """One for each pair of `tensors` that lives in the same memory."""
     operations: tuple[Operation, ...]
@@ -228,8 +163,7 @@ class Explanation:
 
     def as_fields(self) -> dict[str, Any]:
         """Return all of it as plain dictionaries, lists and numbers, fit for JSON."""
-        fields: dict[str, Any] = _plain(asdict(self))
-        return fields
+        return asdict(self)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -247,13 +181,9 @@ class Explanation:
             if self.operations:
                 yield ""
             yield from _aligned([_HEADINGS, *(facts.row for facts in self.tensors)])
-        tail = [*map(str, self.sharings), *self._alone(), *self.notes]
+        tail = [*map(str, self.sharings), *self.notes]
         if tail:
             yield from ("", *tail)
-
-    def _alone(self) -> Iterator[str]:
-        if self.code is None and 1 < len(self.tensors) <= 4 and not self.sharings:
-            yield f"{listed([facts.name for facts in self.tensors])} share no memory"
 
 
 def listed(words: list[str]) -> str:
@@ -283,14 +213,3 @@ def _aligned(rows: list[list[str]], widest: int = 1000) -> list[str]:
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-
-
-def _plain(value: Any) -> Any:
-    """Return dictionaries, lists and numbers that JSON knows: no tuples, no complex numbers, no NaN."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
-        return str(value)
-    return value

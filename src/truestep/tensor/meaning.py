@@ -1,17 +1,17 @@
-"""What an operation does to shapes and memory, and why one failed: in terms of axes and strides.
+"""What an operation does to shapes and memory: in terms of axes and strides.
 
 Knows torch's signatures. Whether memory is shared is not judged from them but measured (`memory`).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from truestep.tensor.facts import Broadcast, Operation, Reduction, listed
-from truestep.tensor.shapes import axes_words, broadcast, counted, misfit, slices, why_not_view, written
+from truestep.tensor.facts import Broadcast, Operation, listed
+from truestep.tensor.shapes import axes_words, broadcast, slices, why_not_view, written
 from truestep.tensor.trace import UNNAMED, Event, Names
 
 
@@ -33,7 +33,6 @@ _REDUCING = {
     **dict.fromkeys(_words("norm linalg_norm linalg_vector_norm"), (2, 3)),
 }
 """Where the axis and keepdim stand among the arguments."""
-_PRODUCTS = _words("matmul mm bmm linear rmatmul mv dot")
 _JOINING = _words("cat concat concatenate stack vstack row_stack hstack block_diag")
 _COPYING = _JOINING | _words(
     "clone contiguous reshape flatten ravel to float double half int long bool type tensor as_tensor "
@@ -66,9 +65,8 @@ def operation(event: Event, number: int, *, names: Names) -> Operation:
         inputs=tuple(event.before),
         outputs=tuple(event.after),
         notes=(*_memory_notes(event, names), *_shape_notes(event)),
-        warnings=tuple(_warnings(event, aligned)),
+        warnings=_warnings(event, aligned),
         broadcast=aligned,
-        reduction=_reduction(event),
     )
 
 
@@ -99,8 +97,6 @@ def _of_output(event: Event) -> tuple[str, str]:
 
 
 def _memory_notes(event: Event, names: Names) -> list[str]:
-    if isinstance(event.value, Tensor) and not event.outputs:
-        return [f"its layout is {event.value.layout}: it has no strides, and more than one storage"]
     if event.name in _UNINITIALISED or _is_legacy(event):
         return ["its memory is not initialized: the values are arbitrary"]
     if event.name in _ALIASES:
@@ -118,10 +114,7 @@ def _is_legacy(event: Event) -> bool:
 def _shape_notes(event: Event) -> list[str]:
     if not event.is_torch or not event.before or not event.after:
         return []
-    walked = _reduction(event)
-    if walked is not None:
-        return [_reduced(event, walked)] if event.before[0].shape else []
-    note = _reshaped(event) if event.name in _RESHAPING else _copied(event)
+    note = _reduced(event) or (_reshaped(event) if event.name in _RESHAPING else _copied(event))
     return [note] if note else []
 
 
@@ -158,38 +151,26 @@ def _argument(event: Event, position: int, *names: str, default: Any = None) -> 
     return event.args[position] if len(event.args) > position else default
 
 
-def _reduction(event: Event) -> Reduction | None:
-    """Return which axes a call walks over; None if it is no reduction."""
-    if (
-        event.name not in _REDUCING
-        or not event.is_torch
-        or not event.before
-        or len(event.after) not in (1, 2)
-    ):
-        return None
+def _reduced(event: Event) -> str:
+    """Return which axes a reduction removes; empty if it is none."""
+    facts = event.before[0]
+    ndim = len(facts.shape)
+    if event.name not in _REDUCING or not ndim or len(event.after) not in (1, 2):
+        return ""
     where_dim, where_keep = _REDUCING[event.name]
-    shape = event.before[0].shape
     dim = _argument(event, where_dim, "dim", "axis")
     if isinstance(dim, (Tensor, np.ndarray)):
-        return None  # torch.max(x, y) compares element by element
+        return ""  # torch.max(x, y) compares element by element
     numbers = dim if isinstance(dim, (tuple, list)) else [dim]
     is_axes = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
-    if shape and numbers and is_axes:
-        axes = tuple(sorted(number % len(shape) for number in numbers))
-    else:
-        axes = tuple(range(len(shape)))
-    keepdim = bool(_argument(event, where_keep, "keepdim", "keepdims", default=False))
-    return Reduction(axes=axes, keepdim=keepdim, num_elements=math.prod(shape[axis] for axis in axes))
-
-
-def _reduced(event: Event, walked: Reduction) -> str:
-    facts = event.before[0]
-    if len(walked.axes) == len(facts.shape):
-        return f"all {counted(walked.num_elements, 'element')} become one"
-    parts = slices(facts.name, ndim=len(facts.shape), axes=walked.axes)
-    ending = "" if len(walked.axes) > 1 else "s"
-    goes = f"stay{ending} with size 1" if walked.keepdim else ("go away" if not ending else "goes away")
-    return f"{axes_words(walked.axes)} {goes}: each result is the {event.name} of {parts}"
+    axes = sorted(number % ndim for number in numbers) if numbers and is_axes else list(range(ndim))
+    if len(axes) == ndim:
+        return f"all {math.prod(facts.shape):,} elements become one"
+    is_kept = bool(_argument(event, where_keep, "keepdim", "keepdims", default=False))
+    ending = "" if len(axes) > 1 else "s"
+    goes = f"stay{ending} with size 1" if is_kept else ("go away" if not ending else "goes away")
+    parts = slices(facts.name, ndim=ndim, axes=axes)
+    return f"{axes_words(axes)} {goes}: each result is the {event.name} of {parts}"
 
 
 def _alignment(event: Event) -> Broadcast | None:
@@ -199,57 +180,21 @@ def _alignment(event: Event) -> Broadcast | None:
     return broadcast([facts for facts in event.before if facts.shape])
 
 
-def _warnings(event: Event, aligned: Broadcast | None) -> list[str]:
+def _warnings(event: Event, aligned: Broadcast | None) -> tuple[str, ...]:
     """Return what is probably not meant."""
-    notes = [f"torch warns: {' '.join(text.split()[:40])}" for text in event.warned if aligned is None]
-    if aligned is not None and aligned.is_silent:
-        pairs = " and ".join(written(shape) for shape in aligned.shapes)
-        loss = " The loss compares each with every other." if event.name in _LOSSES else ""
-        notes.append(
-            f"{pairs} give {written(aligned.shape)}: every element meets every other.{loss} "
-            "If pairs were meant, make the shapes equal: squeeze(-1) or unsqueeze(-1)."
-        )
-    return notes
+    if aligned is None or not aligned.is_silent:
+        return ()
+    pairs = " and ".join(written(shape) for shape in aligned.shapes)
+    loss = " The loss compares each with every other." if event.name in _LOSSES else ""
+    words = f"{pairs} give {written(aligned.shape)}: every element meets every other.{loss}"
+    return (f"{words} If pairs were meant, make the shapes equal: squeeze(-1) or unsqueeze(-1).",)
 
 
-def reason(event: Event) -> str:
-    """Return which axes do not fit and what to do; empty if torch's message is all there is to say."""
-    name = event.name.rstrip("_")
-    why = _REASONS.get(name, _why_not_broadcast if name in _BROADCASTING else None)
-    found = why(event) if why is not None and event.before else ""
-    if found or not event.before or event.name == name:
-        return found
-    is_leaf = event.before[0].requires_grad and event.before[0].is_leaf
-    return "a leaf that requires a gradient may be written to only under torch.no_grad()" if is_leaf else ""
-
-
-def _why_not_broadcast(event: Event) -> str:
-    shapes = [facts.shape for facts in event.before]
-    pairs = [(one, two) for at, one in enumerate(shapes) for two in shapes[at + 1 :]]
-    return next(filter(None, (misfit(one, two) for one, two in pairs)), "")
-
-
-def _why_no_backward(event: Event) -> str:
-    shape = event.before[0].shape
-    if math.prod(shape) == 1:
+def why_no_view(event: Event) -> str:
+    """Return which axes a failed `view` joins that no stride walks through; empty if it is no such."""
+    if event.name != "view" or not event.before:
         return ""
-    return (
-        f"the tensor has shape {written(shape)}, so backward needs a gradient of that shape passed in: "
-        "y.backward(torch.ones_like(y)), or make it one number first: y.sum().backward()"
-    )
-
-
-def _why_no_array(event: Event) -> str:
-    is_learned = event.before[0].requires_grad
-    return (
-        "an array cannot record gradients: x.detach().numpy() shares the memory, without them"
-        if is_learned
-        else ""
-    )
-
-
-def _why_no_view(event: Event) -> str:
-    given: Sequence[Any] = event.args[1:] or [event.kwargs.get("shape", event.kwargs.get("size"))]
+    given: Sequence[Any] = event.args[1:] or [event.kwargs.get("size")]
     if len(given) == 1 and isinstance(given[0], (tuple, list)):
         given = given[0]
     if not given or not all(isinstance(size, int) for size in given):
@@ -258,44 +203,5 @@ def _why_no_view(event: Event) -> str:
     known = math.prod(size for size in new if size != -1)
     if -1 in new and known:
         new = [math.prod(facts.shape) // known if size == -1 else size for size in new]
-    if math.prod(new) != math.prod(facts.shape):
-        return f"{written(facts.shape)} has {math.prod(facts.shape)} elements, {written(given)} does not"
-    why = why_not_view(facts, new)
+    why = why_not_view(facts, new) if math.prod(new) == math.prod(facts.shape) else ""
     return f"{why}. reshape() would copy instead" if why else ""
-
-
-def _why_no_product(event: Event) -> str:
-    shapes = [facts.shape for facts in event.before if facts.shape]
-    if len(shapes) < 2:
-        return ""
-    one, two = shapes[:2]
-    at = len(two) - 1 if event.name == "linear" or len(two) == 1 else len(two) - 2
-    if one[-1] == two[at]:
-        return misfit(one[:-2], two[:-2])
-    is_turned = event.name != "linear" and len(two) > 1 and one[-1] == two[-1]
-    hint = f". The last axis of the second is {two[-1]}: transpose it with .mT" if is_turned else ""
-    return (
-        f"the last axis of {written(one)} has {one[-1]}, axis {at} of {written(two)} has {two[at]}: "
-        f"they are summed over together and must be equal{hint}"
-    )
-
-
-def _why_not_joined(event: Event) -> str:
-    shapes = [facts.shape for facts in event.before]
-    shown = ", ".join(map(written, shapes))
-    if len({len(shape) for shape in shapes}) > 1:
-        return f"the shapes {shown} have different numbers of axes"
-    if len(set(shapes)) < 2:
-        return ""
-    axis = _argument(event, 1, "dim", "axis", default=0)
-    kept = "all axes" if event.name == "stack" else f"all axes but axis {axis}"
-    return f"the shapes {shown} must be equal in {kept}"
-
-
-_REASONS: dict[str, Callable[[Event], str]] = {
-    **dict.fromkeys(("view", "reshape"), _why_no_view),
-    **dict.fromkeys(_PRODUCTS, _why_no_product),
-    **dict.fromkeys(("cat", "concat", "concatenate", "stack"), _why_not_joined),
-    "backward": _why_no_backward,
-    "numpy": _why_no_array,
-}

@@ -1,6 +1,6 @@
 """Reading shapes and strides: which axes broadcast, and which can be walked with one stride."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise, permutations
 
 from truestep.tensor.facts import Broadcast, TensorFacts
@@ -23,11 +23,6 @@ def slices(name: str, *, ndim: int, axes: Sequence[int]) -> str:
     return f"{name if name.isidentifier() else 'input'}[{', '.join(marks)}]"
 
 
-def counted(number: int, noun: str) -> str:
-    """Write `1 element`, `2 elements`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def axes_words(axes: Sequence[int]) -> str:
     """Write `axis 1`, `axes 0 and 2`."""
     numbers = [str(axis) for axis in axes]
@@ -36,40 +31,25 @@ def axes_words(axes: Sequence[int]) -> str:
     return f"axes {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
-def breaks(shape: Sequence[int], stride: Sequence[int], *, new: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the neighbouring axes that `new` joins though no single stride walks through both.
-
-    >>> list(breaks((3, 3, 7), (35, 14, 1), new=(63,)))
-    [(0, 1), (1, 2)]
-    >>> list(breaks((3, 2, 4), (16, 4, 1), new=(3, 8)))
-    []
-    """
-    kept = {1}
-    product = 1
+def why_not_view(facts: TensorFacts, new: Sequence[int]) -> str:
+    """Return why a tensor cannot be seen in a new shape without copying; empty if there is no reason."""
+    kept, product = {1}, 1
     for size in reversed(new):
         product *= size
         kept.add(product)
-    real = [axis for axis, size in enumerate(shape) if size != 1]
-    after = 1
-    pairs: list[tuple[int, int]] = []
-    for left, right in reversed(list(pairwise(real))):
+    shape, stride = facts.shape, facts.stride
+    after, joined = 1, None
+    for left, right in reversed(list(pairwise(axis for axis, size in enumerate(shape) if size != 1))):
         after *= shape[right]
         if after not in kept and stride[left] != stride[right] * shape[right]:
-            pairs.append((left, right))
-    yield from reversed(pairs)
-
-
-def why_not_view(facts: TensorFacts, new: Sequence[int]) -> str:
-    """Say why a tensor cannot be seen in a new shape without copying; empty if there is no reason."""
-    pairs = list(breaks(facts.shape, facts.stride, new=new))
-    if not pairs:
+            joined = left, right  # the first two neighbours that the new shape joins
+    if joined is None:
         return ""
-    left, right = pairs[0]
-    steps, size = facts.stride, facts.shape[right]
+    left, right = joined
     return (
         f"the new shape joins axes {left} and {right}, which no single stride walks through: axis {left} "
-        f"moves on by {steps[left]}, but {size} times the stride {steps[right]} of axis {right} is "
-        f"{size * steps[right]}"
+        f"moves on by {stride[left]}, but {shape[right]} times the stride {stride[right]} of axis {right} is "
+        f"{shape[right] * stride[right]}"
     )
 
 
@@ -113,15 +93,3 @@ def is_silent(shapes: Sequence[tuple[int, ...]]) -> bool:
         if new & met:
             return True
     return False
-
-
-def misfit(first: Sequence[int], second: Sequence[int]) -> str:
-    """Say which axes of two shapes do not broadcast; empty if they do."""
-    for back in range(1, min(len(first), len(second)) + 1):
-        one, two = first[-back], second[-back]
-        if one != two and 1 not in (one, two):
-            return (
-                f"aligned at the right, {written(first)} has {one} where {written(second)} has {two} "
-                f"(axes {len(first) - back} and {len(second) - back}): sizes must be equal, or one of them 1"
-            )
-    return ""

@@ -5,7 +5,6 @@ Owns the running and the noting: facts before, facts after. What an operation me
 
 import ast
 import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,18 +16,15 @@ from torch.overrides import TorchFunctionMode
 
 from truestep.errors import UsageError
 from truestep.tensor.facts import TensorFacts
-from truestep.tensor.memory import Ledger, Thing, is_same_memory, sharing_of, unwatched
+from truestep.tensor.memory import Ledger, Thing, is_overlapping, is_same_memory, unwatched
 
 UNNAMED = "a tensor"
 """One that came about inside a call, and has no name in the code."""
 _FILE = "<explained>"
 _MARK = "__truestep_value__"
-_STEPS = (ast.Call, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Compare)
 _WITHOUT_TENSOR = {"len", "item", "tolist", "backward", "numel", "size", "equal", "allclose", "setitem"}
 """Operations that give no tensor and are shown nevertheless."""
 _INTERNAL = {"lift_fresh"}
-_MODULES = {"torch", "F", "nn", "np"}
-_Place = tuple[int, int, int, int]
 
 
 def things_in(value: Any) -> Iterator[Thing]:
@@ -52,8 +48,6 @@ class Event:
 
     name: str
     code: str
-    place: tuple[int, int] | None = None
-    """The frame and instruction of a layer that did it inside its forward."""
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     inputs: list[Thing] = field(default_factory=list)
@@ -67,7 +61,6 @@ class Event:
     """Names of the tensors known before that live in the memory of the first output."""
     touched: list[Thing] = field(default_factory=list)
     """Which other known tensors have elements among those written to."""
-    warned: list[str] = field(default_factory=list)
     is_torch: bool = True
     """False where no torch function was seen: then its arguments are not known."""
 
@@ -116,12 +109,12 @@ class Tracer(TorchFunctionMode):
         self.events: list[Event] = []
         self.failed: Event | None = None
         self.ledger, self.names = ledger, names
-        self._texts: dict[_Place, str] = {}
+        self._code = ""
 
     def run(self, code: str, namespace: dict[str, Any]) -> Any:
         """Run statements, and give the value of the last one if it is an expression."""
         tree = _parse(code)
-        self._texts = dict(_pieces(tree, code))
+        self._code = code
         namespace[_MARK] = self._note_value
         value: Any = None
         with self:
@@ -140,50 +133,43 @@ class Tracer(TorchFunctionMode):
     ) -> Any:  # limits: torch's
         kwargs = kwargs or {}
         name = function_name(func)
-        found = self._where(sys._getframe(1), name)
-        if found is None or name in _INTERNAL:
+        code = self._where(sys._getframe(1), name)
+        if code is None or name in _INTERNAL:
             return func(*args, **kwargs)
-        place, code = found
-        event = Event(name=name, code=code, place=place, args=args, kwargs=kwargs)
+        event = Event(name=name, code=code, args=args, kwargs=kwargs)
         event.inputs = list(things_in([args, kwargs]))
         event.before = [self._facts(thing) for thing in event.inputs]
         versions = [_version(thing) for thing in event.inputs]
         try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                event.value = func(*args, **kwargs)
+            event.value = func(*args, **kwargs)
         except Exception:
             self.failed = event
             raise
-        event.warned = [str(item.message) for item in caught]
         event.written = [at for at, thing in enumerate(event.inputs) if _version(thing) > versions[at]]
         event.outputs = list(things_in(event.value))
         with unwatched():
             self._add(event)
         return event.value
 
-    def _where(self, frame: Any, name: str) -> tuple[tuple[int, int] | None, str] | None:
+    def _where(self, frame: Any, name: str) -> str | None:
         """Return the piece of the explained code that is at work; None in the constructor of a layer."""
-        is_inside = False
         while frame is not None and frame.f_code.co_filename != _FILE:
             is_constructor = frame.f_code.co_name == "__init__"
             if is_constructor and isinstance(frame.f_locals.get("self"), nn.Module):
                 return None
-            is_inside = is_inside or frame.f_code.co_name == "forward"
             frame = frame.f_back
         if frame is None:
             return None
         position = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-        place = (id(frame), frame.f_lasti) if is_inside else None
-        return place, self._texts.get(position, name)
+        return _segment(self._code, position) or name
 
     def _note_value(self, value: Any) -> Any:
         """Note the value of a call that no torch function gave: NumPy's, or a constructor's written in C."""
         with unwatched():
             outputs = list(things_in(value))
             if outputs and all(self.names.of(thing) is None for thing in outputs):
-                _, code = self._where(sys._getframe(1), "value") or (None, "value")
-                name = code.split("(")[0].rpartition(".")[2]
+                code = self._where(sys._getframe(1), "value") or "value"
+                name = code.partition("(")[0].rpartition(".")[2]
                 event = Event(name=name, code=code, value=value, is_torch=False)
                 event.outputs = outputs
                 event.inputs = [item for item in self.names.known if is_same_memory(item, outputs[0])][-1:]
@@ -198,8 +184,6 @@ class Tracer(TorchFunctionMode):
         is_named = event.name in _WITHOUT_TENSOR or event.name.endswith("=")
         if not (event.outputs or event.written or is_named or isinstance(event.value, Tensor)):
             return
-        if event.place is not None and self.events and self.events[-1].place == event.place:
-            self.events[-1].code = self.events[-1].name  # a layer of several steps: the last has its text
         event.touched = _overlapping(event, self.names.known)
         if event.outputs:
             known = [item for item in self.names.known if is_same_memory(item, event.outputs[0])]
@@ -241,7 +225,7 @@ def _overlapping(event: Event, known: list[Thing]) -> list[Thing]:
         thing
         for thing in known
         if all(thing is not item for item in event.inputs)
-        and any(sharing_of(("", item), ("", thing)).is_overlapping for item in written)
+        and any(is_overlapping(item, thing) for item in written)
     ]
 
 
@@ -264,40 +248,15 @@ class _Marked(ast.NodeTransformer):
         return ast.copy_location(ast.Call(ast.Name(_MARK, ast.Load()), [node], []), node)
 
 
-def _pieces(tree: ast.Module, code: str) -> Iterator[tuple[_Place, str]]:
-    """Yield the place and the text of each piece of code that can be an operation."""
-    prefixes: dict[int, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            targets = [ast.get_source_segment(code, target) or "" for target in node.targets]
-            prefixes[id(node.value)] = " = ".join([*targets, ""])
-            for target in node.targets:
-                yield _place(target), ast.get_source_segment(code, node) or ""
-        elif isinstance(node, ast.AugAssign):
-            yield _place(node), ast.get_source_segment(code, node) or ""
-        elif isinstance(node, _STEPS) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
-            yield _place(node), prefixes.get(id(node), "") + _text(node, code)
-
-
-def _place(node: ast.expr | ast.stmt) -> _Place:
-    return node.lineno, node.end_lineno or 0, node.col_offset, node.end_col_offset or 0
-
-
-def _text(node: ast.expr, code: str) -> str:
-    """Return the piece's own code; what comes before a method or index is a step of its own."""
-    whole = ast.get_source_segment(code, node) or ""
-    inner = node.func if isinstance(node, ast.Call) else node
-    before = inner.value if isinstance(inner, (ast.Attribute, ast.Subscript)) else None
-    if isinstance(before, _STEPS) and not _is_path(before):
-        whole = "… " + whole.partition(ast.get_source_segment(code, before) or "")[2].lstrip(") ")
-    return " ".join(whole.split())
-
-
-def _is_path(node: ast.expr) -> bool:
-    """Whether a node is a path such as `torch.linalg`."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name) and node.id in _MODULES
+def _segment(code: str, position: tuple[int | None, ...]) -> str:
+    """Return a piece of code, in one line; empty if its place is not known."""
+    first, last, begin, end = position
+    if first is None or last is None or begin is None or end is None:
+        return ""
+    lines = [line.encode() for line in code.splitlines()[first - 1 : last]]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][begin:]  # after the end, which counts from the line's start
+    return " ".join(b" ".join(lines).decode().split())
 
 
 def _targets(statement: ast.stmt) -> list[str]:
