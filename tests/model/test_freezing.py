@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import truestep as ts
 from tests.gathering import judged
 from tests.processes import run_processes
-from tests.zoo import ZOO, gpt2, loss_of, lstm, resnet
+from tests.zoo import ZOO, gpt2, loss_of, resnet
 from truestep.base.bits import digest_state
 from truestep.errors import UsageError
 
@@ -190,32 +190,10 @@ def test_batchnorm_without_weights_is_held_by_name_or_inside() -> None:
         ts.model.freeze(model, ["1", "typo"])
 
 
-def test_a_tied_weight_is_frozen_under_all_its_names_and_told() -> None:
+def test_a_tied_weight_is_frozen_under_all_its_names() -> None:
     model, _ = gpt2()
-    frozen = ts.model.freeze(model, "lm_head")
+    ts.model.freeze(model, "lm_head")
     assert not model.transformer.wte.weight.requires_grad
-    assert frozen.tied == (("lm_head.weight", "transformer.wte.weight"),)
-    assert "tied, so changed with it: transformer.wte.weight (is lm_head.weight)" in str(frozen)
-
-
-def test_a_gradient_left_on_a_frozen_parameter_is_told_and_not_touched() -> None:
-    model, inputs = lstm()
-    loss_of(model(**inputs)).backward()
-    gradient = model.fc.weight.grad
-    frozen = ts.model.freeze(model, "fc")
-    assert frozen.with_gradient == ("fc.weight", "fc.bias") and model.fc.weight.grad is gradient
-    assert "optimizer.zero_grad()" in str(frozen)
-
-
-def test_a_stale_gradient_does_move_a_frozen_weight() -> None:
-    # Why it is told: this is what torch's optimizers do.
-    model = nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model(torch.ones(1, 2)).sum().backward()
-    ts.model.freeze(model, "*")
-    before = model.weight.clone()
-    optimizer.step()
-    assert not torch.equal(model.weight, before)
 
 
 def test_parameters_of_the_model_itself_are_frozen_too() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from truestep.errors import UsageError
-from truestep.model.names import What, aliases, listed, select, within
+from truestep.model.names import What, listed, select, within
 
 
 class _Held:
@@ -40,10 +40,6 @@ class Frozen:
     """The parameters that this call froze or unfroze."""
     held: tuple[str, ...]
     """Normalisation layers that stay in eval mode, with their running statistics, after `model.train()`."""
-    tied: tuple[tuple[str, str], ...]
-    """Other names of the parameters in `changed`: they are the same tensors, so they changed too."""
-    with_gradient: tuple[str, ...]
-    """Frozen parameters that still have a `.grad`, with which an optimizer that has them would move them."""
     num_frozen: int
     num_trainable: int
 
@@ -51,13 +47,6 @@ class Frozen:
         lines = [f"{self.num_frozen:,} values frozen, {self.num_trainable:,} trainable"]
         if self.held:
             lines.append(f"running statistics stand still: {', '.join(self.held)}")
-        if self.tied:
-            lines.append("tied, so changed with it: " + ", ".join(f"{b} (is {a})" for a, b in self.tied))
-        if self.with_gradient:
-            lines.append(
-                f"frozen with a gradient left: {', '.join(self.with_gradient)}; "
-                "call optimizer.zero_grad() before the next step, or the optimizer still moves them"
-            )
         return "\n".join(lines)
 
     __repr__ = __str__  # for notebooks
@@ -177,16 +166,10 @@ def _hold(module: nn.Module, *, held: bool) -> None:
 
 
 def _report(model: nn.Module, changed: list[str]) -> Frozen:
-    names = aliases(model, kind="parameters")
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
+    parameters = list(model.parameters())
     return Frozen(
         changed=tuple(changed),
         held=tuple(name for name, module in model.named_modules() if is_held(module)),
-        tied=tuple(
-            (name, other) for name in changed for other in names[id(parameters[name])] if other not in changed
-        ),
-        with_gradient=tuple(name for name, parameter in frozen if parameter.grad is not None),
-        num_frozen=sum(parameter.numel() for _, parameter in frozen),
-        num_trainable=sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+        num_frozen=sum(parameter.numel() for parameter in parameters if not parameter.requires_grad),
+        num_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
     )

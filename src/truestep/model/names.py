@@ -4,7 +4,7 @@ Owns how patterns are read and the error when nothing matches. What is done with
 """
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias, overload
 
@@ -53,43 +53,6 @@ def select(
             raise UsageError(_nothing(model, pattern, names=[*modules, *parameters], kind=kind))
         chosen |= found
     return _once(parameters if kind == "parameters" else modules, chosen)
-
-
-def nearest(names: Iterable[str], pattern: str) -> list[str]:
-    """Return up to five of the names that look most like the pattern, best first.
-
-    >>> nearest(["layer1", "layer2", "fc"], "layers1.*")
-    ['layer1', 'layer2']
-    """
-    wanted = "".join(character for character in pattern if character not in "*?[]").strip(".").lower()
-    whole: dict[str, str] = {}
-    last: dict[str, str] = {}
-    for name in names:
-        whole.setdefault(name.lower(), name)
-        last.setdefault(name.lower().rpartition(".")[2], name)
-    close = [whole[key] for key in difflib.get_close_matches(wanted, whole, n=5, cutoff=0.6)]
-    # A name is often right at its end and wrong or missing before it.
-    end = wanted.rpartition(".")[2]
-    close += [last[key] for key in difflib.get_close_matches(end, last, n=3, cutoff=0.6)]
-    return list(dict.fromkeys(close))[:5]
-
-
-def aliases(model: nn.Module, *, kind: Literal["modules", "parameters"]) -> dict[int, list[str]]:
-    """Return all names of each module or parameter, by `id`: several where something is shared or tied.
-
-    >>> layer = nn.Linear(2, 2)
-    >>> aliases(nn.Sequential(layer, nn.ReLU(), layer), kind="modules")[id(layer)]
-    ['0', '2']
-    """
-    named: Iterator[tuple[str, Any]] = (
-        model.named_modules(remove_duplicate=False)
-        if kind == "modules"
-        else model.named_parameters(remove_duplicate=False)
-    )
-    found: dict[int, list[str]] = {}
-    for name, thing in named:
-        found.setdefault(id(thing), []).append(name)
-    return found
 
 
 def within(model: nn.Module, what: What) -> dict[str, nn.Module]:
@@ -154,20 +117,12 @@ def _once(things: dict[str, Any], chosen: set[str]) -> dict[str, Any]:
 
 
 def _nothing(model: nn.Module, pattern: str | type[nn.Module], *, names: list[str], kind: str) -> str:
-    of = type(model).__name__
+    of = f"no {kind[:-1]} of {type(model).__name__}"
     if isinstance(pattern, type):
-        types = sorted({type(module).__name__ for module in model.modules()})
-        near = nearest(types, pattern.__name__) or types[:5]
-        what = "is of" if kind == "modules" else "is in a module of"
-        return (
-            f"no {kind[:-1]} of {of} {what} type {pattern.__name__}. It has modules of the types "
-            f"{', '.join(near)}{', ...' if len(near) < len(types) else ''}. Pass one of the types it has."
-        )
-    near = nearest(filter(None, names), pattern)
-    if near:
-        return f"no {kind[:-1]} of {of} has a name like {pattern!r}. The nearest names are {', '.join(near)}."
-    shown = [name for name in names if name and "." not in name][:8]
-    return (
-        f"no {kind[:-1]} of {of} has a name like {pattern!r}, nor is any name near it. "
-        f"At the top it has {', '.join(shown) or 'no modules'}; model.named_modules() lists all."
-    )
+        types = ", ".join(sorted({type(module).__name__ for module in model.modules()}))
+        where = "" if kind == "modules" else "in a module "
+        return f"{of} is {where}of type {pattern.__name__}. It has modules of the types {types}."
+    near = difflib.get_close_matches(pattern.strip("*?."), filter(None, names), n=5)
+    shown = near or [name for name in names if name and "." not in name][:8]
+    found = "The nearest names are" if near else "At the top it has"
+    return f"{of} has a name like {pattern!r}. {found} {', '.join(shown) or 'no modules'}."
