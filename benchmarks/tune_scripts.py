@@ -68,7 +68,7 @@ def look_at(script: Script) -> tuple[ScriptFacts, float]:
         seen: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in runner.facts.items()
         }
-    return ScriptFacts(cores=num_cores(), device="cpu", step_s=0.0, **seen), start_s
+    return ScriptFacts(cores=num_cores(), step_s=0.0, **seen), start_s
 
 
 def num_cores() -> int:
@@ -121,8 +121,6 @@ def compared(
     return {
         "ratio": as_interval(found),
         "memory": found.other_peak_bytes / found.base_peak_bytes if found.base_peak_bytes else None,
-        "step_s": found.base_step_s,
-        "warm_up": found.warm_up,
         "seconds": found.seconds,
     }
 

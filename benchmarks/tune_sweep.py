@@ -33,7 +33,9 @@ from tune_scripts import (
     script_of,
 )
 
-from truestep.tune.knob import Knob, ScriptFacts, Skip, all_knobs, pick
+from truestep.tune.knob import Knob, ScriptFacts
+from truestep.tune.knobs import KNOBS as ALL_KNOBS
+from truestep.tune.knobs import pick
 from truestep.tune.search.search import TuneOptions, tune
 
 MIN_OF_BEST, MAX_TIME = 0.95, 0.1
@@ -54,8 +56,8 @@ Found = dict[str, Any]
 
 def positions(knob: Knob, facts: ScriptFacts, others: Mapping[str, Any]) -> list[Any]:
     """Return the values of a knob beside the script's own."""
-    proposed = knob.propose(facts, others)
-    return [] if isinstance(proposed, Skip) else [choice.value for choice in proposed]
+    offer = knob.offer(facts, others)
+    return [] if isinstance(offer, str) else offer
 
 
 def all_settings(knobs: Mapping[str, Knob], facts: ScriptFacts) -> list[Setting]:
@@ -122,7 +124,7 @@ def space_of(name: str, kept: Kept) -> tuple[list[Setting], int]:
         facts = look_at(script_of(name))[0]
         return {
             "settings": all_settings(pick(KNOBS[name]), facts),
-            "num_all": len(all_settings(all_knobs(), facts)),
+            "num_all": len(all_settings(ALL_KNOBS, facts)),
         }
 
     found = kept.part(f"{name}/all", make)

@@ -63,9 +63,9 @@ def test_a_session_over_stdio_finds_a_bug_fixes_it_and_compares_two_runs(tmp_pat
         ("check", {"script": "train.py"}),
         ("check", {"script": "train.py", "fix": True}),
         ("verify", {"script": "train.py", "steps": 3}),
-        ("tune", {"script": "train.py", "profile_only": True}),
+        ("tune", {"script": "train.py", "budget_s": 1}),
     ]
-    _, found, fixed, verified, _profile = asyncio.run(talk(over_stdio(tmp_path), *calls))
+    _, found, fixed, verified, _tuned = asyncio.run(talk(over_stdio(tmp_path), *calls))
     assert found["exit_code"] == 1 and found["answer"]["findings"][0]["line"] == LINE
     assert "begins" in found["log"], "what the script prints must not reach the protocol"
     assert fixed["exit_code"] == 0 and "zero_grad()" in path.read_text()

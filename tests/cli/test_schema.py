@@ -118,8 +118,6 @@ def test_machines_agree_with_the_schema(tmp_path: Path) -> None:
         ("check", ["--fix"]),
         ("show", []),
         ("verify", ["--steps", "3"]),
-        ("tune", ["--profile-only"]),
-        ("tune", ["--learning-rate"]),
         ("tune", ["--knobs", "threads", "--budget", "30"]),
     ],
 )

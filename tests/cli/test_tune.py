@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import typer
 
-from tests.tune.planting import SCRIPTS, put
+from tests.tune.planting import put
 from truestep.cli import tune as command
 from truestep.cli._progress import Progress
 from truestep.errors import UsageError
 from truestep.tune.search.compare import Comparison
+from truestep.tune.search.first_look import look_at
 from truestep.tune.search.intervals import Interval
 from truestep.tune.search.result import Result, Trial
 from truestep.watch import Script
@@ -77,16 +78,6 @@ def test_the_answer_as_json_and_in_the_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_where_the_time_goes_as_text(tmp_path: Path) -> None:
-    put(tmp_path, "pausing.py")
-    done = tune(tmp_path, "--profile-only", "--steps", "20", "pausing.py", "2000")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("a step takes ")
-    line = (SCRIPTS / "pausing.py").read_text().splitlines().index("    time.sleep(PAUSE_S)") + 1
-    assert f"pausing.py:{line}  time.sleep(PAUSE_S)" in done.stdout  # the line that takes most of a step
-
-
-@pytest.mark.slow
 def test_a_run_of_ours_gets_its_settings_written_and_is_then_faster_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WITH_RUN)
     done = tune(tmp_path, "--knobs", "workers", "--budget", "60", "train.py")
@@ -94,9 +85,8 @@ def test_a_run_of_ours_gets_its_settings_written_and_is_then_faster_as_it_stands
     written = (tmp_path / "truestep.toml").read_text()
     assert "times as fast" in done.stdout and "written: truestep.toml" in done.stdout, done.stdout
     assert written.startswith("# Written by truestep tune: ") and "\n[settings]\nworkers = " in written
-    again = tune(tmp_path, "--knobs", "pin_memory", "--format", "json", "train.py")
-    loaders = json.loads(again.stdout)["profile"]["facts"]["loaders"]
-    assert [loader["workers"] for loader in loaders] == [int(written.split("workers = ")[1])]
+    again = look_at(Script(path=str(tmp_path / "train.py")))
+    assert [loader["workers"] for loader in again.loaders] == [int(written.split("workers = ")[1])]
 
 
 @pytest.mark.parametrize(
@@ -104,11 +94,7 @@ def test_a_run_of_ours_gets_its_settings_written_and_is_then_faster_as_it_stands
     [
         (("gone.py",), "gone.py is not a file. Options of truestep come before the script"),
         (("--knobs", "fast", "train.py"), "unknown knob 'fast'. Choose from workers, threads"),
-        (("--profile-only", "--record", "runs/a", "train.py"), "--record goes with the search"),
         (("--budget", "0", "train.py"), "the budget must be more than 0 seconds, got 0."),
-        (("--steps", "20", "train.py"), "--steps goes with --profile-only."),
-        (("--profile-only", "--steps", "0", "train.py"), "--steps must be at least 1, got 0."),
-        (("--profile-only", "--budget", "60", "train.py"), "Remove it or --profile-only."),
         (("--record", "runs/a", "--knobs", "fast", "train.py"), "unknown knob 'fast'."),
     ],
 )
@@ -162,8 +148,6 @@ def result_of(*trials: Trial, is_interrupted: bool = False) -> Result:
     return Result(
         script=Script(path="train.py"),
         facts=anything,
-        profile=anything,
-        advice=None,
         trials=trials,
         settings={},
         lines={},
@@ -184,7 +168,6 @@ LATE = Trial(knob="a", words="1", status="untested")
 FAILED = Trial(knob="a", words="1", status="failed", found=Comparison(ratio=None, failed="x"))
 NO_GAIN = Trial(knob="a", words="1", status="no gain", found=SLOWER)
 UNTESTED = [Trial(knob="b", words=str(index), value=index, status="untested") for index in range(7)]
-AGAIN = Trial(knob="a", words="1, again", status="untested")
 SKIPPED = Trial(knob="b", words="", status="skipped")
 REFUSED = Trial(knob="b", words="1", status="refused", found=FASTER)
 PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
@@ -198,7 +181,6 @@ PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
     [
         (result_of(NO_GAIN), 0, "no clear gain in 1 of 1 settings"),
         (result_of(NO_GAIN, *UNTESTED), 0, "no clear gain in 1 of 8 settings; 7 untested: --budget 480"),
-        (result_of(NO_GAIN, AGAIN), 0, "no clear gain in 1 of 1 settings"),
         (result_of(NO_GAIN, SKIPPED), 0, "no clear gain in 1 of 1 settings"),
         (result_of(NO_GAIN, REFUSED), 0, "no clear gain in 1 of 2 settings; 1 refused"),
         (result_of(LATE), 2, "no setting was measured (1 untested). Pass a larger --budget."),
@@ -206,7 +188,7 @@ PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
         (result_of(), 2, "no setting was measured (there was nothing to try)"),
         (result_of(PAYS, is_interrupted=True), 130, "looked faster so far: a 1"),
     ],
-    ids=["measured", "few", "again", "skipped", "refused", "too-late", "failed", "nothing", "interrupted"],
+    ids=["measured", "few", "skipped", "refused", "too-late", "failed", "nothing", "interrupted"],
 )
 def test_what_was_not_measured_is_not_called_no_gain(
     monkeypatch: pytest.MonkeyPatch, result: Result, code: int, said: str
@@ -221,15 +203,6 @@ def test_what_was_not_measured_is_not_called_no_gain(
     with pytest.raises(typer.Exit) as ended:
         answer.show_settings(knobs=None, budget_s=1)
     assert ended.value.exit_code == code
-
-
-def test_a_forecast_is_not_shown_beside_the_measurement_that_it_forecast() -> None:
-    advice: Any = SimpleNamespace(workers=2, words="With num_workers=2 it should be 1.4 times as fast.")
-    measured = Trial(knob="workers", words="2 workers", value=2, status="no gain", found=SLOWER)
-    late = replace(measured, status="untested", found=None)
-    assert "1.4 times" not in told_of(replace(result_of(measured), advice=advice))
-    told = told_of(replace(result_of(NO_GAIN, late), advice=advice))
-    assert "1.4 times as fast. This is a forecast: that setting was not measured." in told
 
 
 @pytest.mark.verdict("the same")

@@ -64,7 +64,7 @@ with ts.Run("runs/one", seed=1, lanes=2) as run:
         step.update(optimizer)
 """
 QUICK = [("check", "train.py"), ("run", "-n", "2", "train.py"), ("report", "runs/one"), ("doctor",)]
-LONG = [("verify", "--steps", "3", "train.py"), ("tune", "--profile-only", "--steps", "8", "train.py")]
+LONG = [("verify", "--steps", "3", "train.py"), ("tune", "--knobs", "threads", "--budget", "30", "train.py")]
 NO_NAMESPACE = "no network namespace can be made here"
 
 

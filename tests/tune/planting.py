@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from truestep.tune.knob import Choice, Knob
+from truestep.tune.knob import Knob
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -20,8 +20,8 @@ def knob(name: str, value: dict[str, Any], *, changes_bits: bool = False) -> Kno
     """Return a knob with one position, turned by `scripts/planted.py`."""
     return Knob(
         name=name,
-        about="Planted by a test.",
-        propose=lambda _facts, _chosen: [Choice(value=value, words=name)],
+        propose=lambda _facts, _chosen: [value],
+        words=lambda _value: name,
         lines=lambda _value: [f"# {name}"],
         changes_bits=changes_bits,
         home="planted:apply",

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from truestep.tune.knob import ScriptFacts, pick
+from truestep.tune.knob import ScriptFacts
+from truestep.tune.knobs import pick
 from truestep.tune.search.race import Contender
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -73,8 +74,8 @@ def test_a_sweep_has_every_setting_once_and_none_in_which_a_knob_does_nothing(
 ) -> None:
     knobs = pick(("workers", "persistent", "threads", "fused", "foreach"))
     settings = bench("tune_sweep").all_settings(knobs, facts)
-    # Workers 0, 1, 2, 1 and 2 that are kept; 1 or 2 threads; three kinds of optimizer; without the start.
-    assert len(settings) == 5 * 2 * 3 - 1
+    # Workers 0, 1, 2, 4, the last three kept or not; 1 or 2 threads; three optimizers; without the start.
+    assert len(settings) == 7 * 2 * 3 - 1
     assert len({json.dumps(item, sort_keys=True) for item in settings}) == len(settings)
     assert not any("persistent" in item and "workers" not in item for item in settings)
     assert not any("fused" in item and "foreach" in item for item in settings)

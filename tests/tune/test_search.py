@@ -3,14 +3,14 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.tune.planting import knob, put
 from truestep import watch
-from truestep.tune.knob import Knob, Skip, pick
+from truestep.tune.knob import Knob, ScriptFacts
+from truestep.tune.knobs import pick
 from truestep.tune.search import search as searching
 from truestep.tune.search.compare import Comparison
 from truestep.tune.search.intervals import Interval
@@ -29,8 +29,7 @@ PLANTED = {
     "broken": knob("broken", {"fails": True}),
     "elsewhere": Knob(
         name="elsewhere",
-        about="Never here.",
-        propose=lambda _facts, _chosen: Skip(reason="it needs another machine."),
+        propose=lambda _facts, _chosen: "it needs another machine.",
         lines=lambda _value: [],
         changes_bits=False,
         home="planted:apply",
@@ -111,9 +110,9 @@ def test_a_curve_survives_if_it_is_as_near_as_another_seed(tuned: Any, survives:
     assert compare_learning(tuned, own, seeds=seeds).survives is survives
 
 
-SEEN = {
+SEEN: dict[str, Any] = {
     "threads": 1,
-    "loaders": [
+    "loaders": (
         {
             "class": "DataLoader",
             "workers": 2,
@@ -122,12 +121,18 @@ SEEN = {
             "persistent": False,
             "prefetch": 2,
             "length": 10,
-        }
-    ],
-    "optimizers": [{"class": "AdamW", "fused": None, "foreach": None, "can_fuse": True, "can_foreach": True}],
+        },
+    ),
+    "optimizers": (
+        {"class": "AdamW", "fused": None, "foreach": None, "can_fuse": True, "can_foreach": True},
+    ),
     "keeps_gradients": True,
     "uses_run": True,
 }
+
+
+def facts_of(device: str, asked: tuple[str, ...] = ()) -> ScriptFacts:
+    return ScriptFacts(cores=2, device=device, step_s=0.01, asked=asked, **SEEN)
 
 
 def search_stubbed(
@@ -148,10 +153,8 @@ def search_stubbed(
             ratio *= gain.get(other[name], 1.0) if isinstance(gain, dict) else gain
         return Comparison(ratio=Interval(median=ratio, low=ratio, high=ratio, num=16), **losses)
 
-    profiled = SimpleNamespace(facts=SEEN, device=device, step_s=0.01, shares=())
     monkeypatch.setattr(searching, "compare", measure)
-    monkeypatch.setattr(searching, "profile", lambda *_, **__: profiled)
-    monkeypatch.setattr(searching, "data_advice", lambda *_: None)
+    monkeypatch.setattr(searching, "look_at", lambda *_, **__: facts_of(device, names))
     asked = TuneOptions(budget_s=200.0, knobs=knobs or pick(tuple(gains)), names=names)
     return tune(watch.Script(path="none.py"), asked)
 
@@ -199,16 +202,13 @@ def test_a_curve_that_is_not_finite_is_plain_json() -> None:
 
 
 def test_ctrl_c_ends_the_search_and_returns_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    profiled = SimpleNamespace(facts=SEEN, device="cpu", step_s=0.01, shares=())
-
     def compare(_script: Any, _base: Any, other: dict[str, Any], **_more: Any) -> Comparison:
         if "nothing" in other:
             raise KeyboardInterrupt
         return Comparison(ratio=Interval(median=2.0, low=1.9, high=2.1, num=20), seconds=1.0)
 
     monkeypatch.setattr(searching, "compare", compare)
-    monkeypatch.setattr(searching, "profile", lambda *_, **__: profiled)
-    monkeypatch.setattr(searching, "data_advice", lambda *_: None)
+    monkeypatch.setattr(searching, "look_at", lambda *_, **__: facts_of("cpu"))
     told: list[str] = []
     asked = TuneOptions(knobs={name: PLANTED[name] for name in ("less", "nothing", "more")})
     found = tune(watch.Script(path="train.py"), asked, on_trial=lambda trial: told.append(trial.knob))

@@ -143,7 +143,7 @@ def test_two_processes_with_nccl_are_checked(tmp_path: Path) -> None:
 COMMANDS = {
     "check": ["check", "--steps", "3"],
     "verify": ["verify", "--steps", "3"],
-    "profile": ["tune", "--profile-only", "--steps", "3"],
+    "show": ["show", "--steps", "3"],
 }
 
 
@@ -155,11 +155,6 @@ def test_each_command_states_that_cuda_is_redirected(tmp_path: Path, name: str) 
     assert [line.split(":")[0] for line in done.stdout.splitlines()].count(
         "cuda is redirected to the CPU"
     ) == 1
-
-
-def test_settings_for_a_gpu_are_not_measured_on_the_cpu(tmp_path: Path) -> None:
-    done = run([sys.executable, "-m", "truestep", "tune", "--device", "cpu", str(SCRIPT)], cwd=tmp_path)
-    assert done.code == 2 and "--device goes with --profile-only" in done.stderr
 
 
 LIGHTNING = """\

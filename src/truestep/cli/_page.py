@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 """By severity."""
+_LOG_WIDTH = 100
 _WIDTH = 7
 
 
@@ -162,6 +163,11 @@ class Page:
         words = [(part, "") if isinstance(part, str) else part for part in parts]
         # Some of it may be from a stranger's file.
         self.console.print(Text.assemble(*((printable(text, keep="\n\t"), style) for text, style in words)))
+
+    @property
+    def width(self) -> int:
+        """How many characters a line of a listing may have."""
+        return self.console.width if self.console.is_terminal else _LOG_WIDTH
 
     def show_device(self, script: "Script") -> None:
         """Print that CUDA is redirected, if it is."""

@@ -80,11 +80,9 @@ async def tune(
     *,
     folder: Folder = ".",
     budget_s: Annotated[float, Field(description="How long it may take.")] = 120,
-    profile_only: Annotated[bool, Field(description="Only show where the time of a step goes.")] = False,
 ) -> dict[str, Any]:
     """Measure which speed settings pay off for a script on this machine."""
-    options = ["--profile-only"] if profile_only else ["--budget", str(budget_s)]
-    return await _call("tune", options, [script, *(arguments or [])], folder=folder)
+    return await _call("tune", ["--budget", str(budget_s)], [script, *(arguments or [])], folder=folder)
 
 
 async def rule(

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _EXAMPLE = "truestep show --steps 100 train.py --lr 0.1"
 _INCONCLUSIVE = 2
-_LOG_WIDTH = 100
 
 _Also = Annotated[
     str | None, starting_option(metavar="PACKAGES", help="Show the code of these packages too.")
@@ -119,6 +118,7 @@ def show(  # noqa: PLR0913  # limits: an argument is an option of the command
         print(json.dumps({"script": given.path, **device_fields(given), **listing.as_fields()}, indent=2))
     else:
         _print(listing, selection, why=why)
+        Page().show_device(given)
     if output is not None:
         _write(listing, output, title=given.name)
     raise typer.Exit(0 if listing.files else _INCONCLUSIVE)
@@ -173,6 +173,7 @@ def _run(
 def _print(listing: "Listing", selection: "Selection", *, why: int | None) -> None:
     from truestep.show.text import compared_words, render, require_shown
     from truestep.show.why import explain_line
+    from truestep.watch.evidence.phases import phase_words
 
     page = Page()
     if not listing.files:
@@ -180,12 +181,14 @@ def _print(listing: "Listing", selection: "Selection", *, why: int | None) -> No
         page.print(("inconclusive", "bold yellow"), f": no line was followed: {reason}")
         return
     require_shown(listing, selection)
-    width = page.console.width if page.console.is_terminal else _LOG_WIDTH
+    width = page.width
     lines = (
         render(listing, selection=selection, width=width)
         if why is None
         else explain_line(listing, why, width=width)
     )
+    if listing.phases:
+        page.print((f"time of a step: {phase_words(listing.phases)}", "dim"))
     for parts in lines:
         page.print(*parts)
     page.print((_summary(listing), "dim"))

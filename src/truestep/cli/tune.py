@@ -13,7 +13,6 @@ import typer
 from truestep.cli._help import Command
 from truestep.cli._page import (
     AsFormat,
-    DeviceName,
     Format,
     IsModule,
     Page,
@@ -21,7 +20,6 @@ from truestep.cli._page import (
     ScriptArguments,
     ScriptName,
     add_to_record,
-    device_fields,
     named_script,
     open_record,
 )
@@ -29,11 +27,9 @@ from truestep.cli._progress import Progress
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from truestep.tune.profile.profile import Profile
-    from truestep.tune.profile.profile_page import Line
-    from truestep.tune.search.loading import Advice
+    from truestep.tune.knob import ScriptFacts
     from truestep.tune.search.result import Result, Trial
     from truestep.watch import Script
 
@@ -42,6 +38,8 @@ _measured: Any = partial(typer.Option, rich_help_panel="What to measure")
 _BUDGET_S = 120.0
 _INCONCLUSIVE, _ENDED = 2, 130
 _STYLES = {"pays": "green", "refused": "bold red", "failed": "red"}
+Line = list[str | tuple[str, str]]
+"""A line of text, each part with its style or without."""
 _DIM = ("skipped", "untested")
 
 
@@ -50,24 +48,16 @@ _Knobs = Annotated[
     _measured(metavar="NAME,NAME", help="Try only these. Default: all that may pay off for this script."),
 ]
 _Budget = Annotated[
-    float | None, _measured(metavar="SECONDS", help="How long it may take.", show_default=f"{_BUDGET_S:g}")
+    float, _measured(metavar="SECONDS", help="How long it may take.", show_default=f"{_BUDGET_S:g}")
 ]
-_ProfileOnly = Annotated[
-    bool,
-    _measured("--profile-only", help="Instead: show where the time of a step goes."),
-]
-_Steps = Annotated[int | None, _measured(metavar="N", help="How many steps to measure, for --profile-only.")]
 
 
-def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
+def tune(  # limits: an argument is an option of the command
     script: ScriptName,
     arguments: ScriptArguments = None,
     *,
     knobs: _Knobs = None,
-    budget: _Budget = None,
-    profile_only: _ProfileOnly = False,
-    steps: _Steps = None,
-    device: DeviceName = None,
+    budget: _Budget = _BUDGET_S,
     is_module: IsModule = False,
     record: RecordFolder = None,
     format_: AsFormat = Format.text,
@@ -91,30 +81,11 @@ def tune(  # noqa: PLR0913  # limits: an argument is an option of the command
       truestep tune train.py
       truestep tune --budget 300 train.py --lr 0.1   the script gets --lr 0.1
       truestep tune --knobs workers,threads train.py
-      truestep tune --profile-only train.py
     """
-    given = named_script(script, arguments, is_module=is_module, device=device, example=_EXAMPLE)
-    search = {"--knobs": knobs, "--budget": budget, "--record": record}
-    _refuse_unused(profile_only=profile_only, steps=steps, search=search)
-    if device is not None and not profile_only:
-        raise UsageError("--device goes with --profile-only: what pays off on the CPU need not on a GPU.")
+    given = named_script(script, arguments, is_module=is_module, example=_EXAMPLE)
     with Progress(f"starting {given.name}") as progress:
         answer = _Answer(given, is_json=format_ is Format.json, record=record, progress=progress)
-        if profile_only:
-            answer.show_profile(steps)
-        else:
-            answer.show_settings(knobs=knobs, budget_s=_BUDGET_S if budget is None else budget)
-
-
-def _refuse_unused(*, profile_only: bool, steps: int | None, search: "Mapping[str, object]") -> None:
-    """Refuse options that would be ignored."""
-    if steps is not None and steps < 1:
-        raise UsageError(f"--steps must be at least 1, got {steps}.")
-    if steps is not None and not profile_only:
-        raise UsageError("--steps goes with --profile-only. Pass both or neither.")
-    unused = [name for name, value in search.items() if value is not None]
-    if profile_only and unused:
-        raise UsageError(f"{unused[0]} goes with the search for settings. Remove it or --profile-only.")
+        answer.show_settings(knobs=knobs, budget_s=budget)
 
 
 class _Answer:
@@ -126,19 +97,8 @@ class _Answer:
         self._page = Page()
         self._has_head = False
 
-    def show_profile(self, steps: int | None) -> None:
-        from truestep.base.cores import num_cores
-        from truestep.tune.profile.profile import STEPS as PROFILE_STEPS
-        from truestep.tune.profile.profile import profile
-        from truestep.tune.profile.profile_page import render
-        from truestep.tune.search.loading import data_advice
-
-        found = profile(self._script, on_status=self._on_status, steps=steps or PROFILE_STEPS)
-        advice = data_advice(found, num_cores())
-        self._finish(found, render=lambda found: render(found, advice=advice))
-
     def show_settings(self, *, knobs: str | None, budget_s: float) -> None:
-        from truestep.tune.knob import pick
+        from truestep.tune.knobs import pick
         from truestep.tune.search.search import TuneOptions
         from truestep.tune.search.search import tune as tune_script
 
@@ -146,36 +106,32 @@ class _Answer:
         asked = TuneOptions(budget_s=budget_s, knobs=pick(names), names=names)
         if self._record is not None:
             open_record(self._record)
-        shown: dict[str, Any] = {"on_trial": self._show_trial, "on_profile": self._show_time}
+        shown: dict[str, Any] = {"on_trial": self._show_trial, "on_facts": self._show_time}
         found = tune_script(
             self._script, asked, on_status=self._on_status, **({} if self._is_json else shown)
         )
         written, trouble = _write_settings(found)
-        self._finish(found, render=lambda result: _closing(result, written))
+        self._finish(found, [] if self._is_json else _closing(found, written))
         if trouble is not None:
             raise trouble
         if found.inconclusive is not None:
             raise typer.Exit(_ENDED if found.is_interrupted else _INCONCLUSIVE)
 
-    def _finish(self, found: Any, *, render: "Callable[[Any], Sequence[str | Line]]") -> None:
+    def _finish(self, found: "Result", closing: "Sequence[Line]") -> None:
         """Print the answer, then add it to the record: a full disk does not cost it."""
-        fields = {**found.as_fields(), **device_fields(self._script)}
         if self._is_json:
-            print(json.dumps(fields, indent=2))
+            print(json.dumps(found.as_fields(), indent=2))
         else:
-            self._show(render(found))
-            self._page.show_device(self._script)
+            for line in closing:
+                self._page.print(*line)
         if self._record is not None:
-            add_to_record(self._record, kind="tune", fields=fields)
+            add_to_record(self._record, kind="tune", fields=found.as_fields())
 
-    def _show(self, lines: "Sequence[str | Line]") -> None:
-        for line in lines:
-            self._page.print(*([line] if isinstance(line, str) else line))
+    def _show_time(self, facts: "ScriptFacts") -> None:
+        from truestep.watch.evidence.phases import phase_words
 
-    def _show_time(self, profile: "Profile", _advice: "Advice | None") -> None:
-        from truestep.tune.profile.profile_page import render
-
-        self._show(render(profile))  # without the forecast: what it says is measured next
+        shares = f": {phase_words(facts.shares)}" if facts.shares else ""
+        self._page.print(f"a step takes {1e3 * facts.step_s:.3g} ms{shares}")
         self._page.print("")
 
     def _show_trial(self, trial: "Trial") -> None:
@@ -212,7 +168,7 @@ def _row(trial: "Trial") -> list[tuple[str, str]]:
     ]
 
 
-def _closing(result: "Result", written: Path | None) -> list["Line"]:
+def _closing(result: "Result", written: Path | None) -> list[Line]:
     """Return what follows from the table."""
     final = result.final.ratio if result.final is not None else None
     lines: list[Line] = [[""]]
@@ -228,8 +184,6 @@ def _closing(result: "Result", written: Path | None) -> list["Line"]:
         lines.append(_unchanged(result))
     if result.untested and final is not None:
         lines.append([result.untested])
-    if result.forecast is not None:
-        lines.append([f"{result.forecast.words} This is a forecast: that setting was not measured."])
     if result.learning is not None:
         lines.append([f"learning: {result.learning.words}"])
     if written is not None:
@@ -241,7 +195,7 @@ def _closing(result: "Result", written: Path | None) -> list["Line"]:
     return lines
 
 
-def _unchanged(result: "Result") -> "Line":
+def _unchanged(result: "Result") -> Line:
     """Return why nothing is to be changed: not more than was measured."""
     if result.final is None:
         counts = result.outcomes

@@ -5,13 +5,14 @@ Owns reading it back and joining it with the source. How it looks is in `text` a
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from truestep import record
+from truestep import record, watch
 from truestep.base.cells import code_of, is_notebook
+from truestep.watch.evidence.phases import phase_shares
 
 ODD_FACTS = ("not finite", "the same at each call", "never reaches a loss", "all rows equal", "all zeros")
 """What a reader should see first."""
@@ -160,6 +161,8 @@ class Listing:
     """How long lines were followed; shares of time are of this."""
     own_s: float = 0.0
     """How long recording took."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Shares of a step's time: waiting for data, forward, backward, optimizer, other."""
     ended: str | None = None
     error: str | None = None
     troubles: list[str] = field(default_factory=list)
@@ -173,6 +176,23 @@ class Listing:
             if item.path == path or Path(item.path).name == path:
                 return item
         return None
+
+    def rename(self, original: Callable[[str], str]) -> None:
+        """Give files the names that they have in the user's own folder."""
+        for item in self.files:
+            item.path = original(item.path)
+
+    @property
+    def first_nonfinite(self) -> "Difference | None":
+        """The value that was not finite first."""
+        found = [
+            Difference(file=item.path, line=row.number, value=value)
+            for item in self.files
+            for row in item.rows
+            for value in row.values
+            if any(fact.startswith(ODD_FACTS[0]) for fact in value.facts)
+        ]
+        return min(found, key=lambda item: item.value.order, default=None)
 
     def pin(self, findings: list[dict[str, Any]]) -> None:
         """Put findings of `check`, as in its JSON, beside their lines."""
@@ -195,6 +215,7 @@ class Listing:
             "error": self.error,
             "followed_s": self.traced_s,
             "recording_s": self.own_s,
+            "phases": {phase: round(share, 4) for phase, share in self.phases.items()},
             "troubles": self.troubles,
             **self._compared_fields(),
             "files": [
@@ -242,10 +263,18 @@ def read_listing(folder: Path) -> Listing:
         num_steps=event["steps"],
         traced_s=max(event["traced_s"], 0.0),
         own_s=event["own_s"],
+        phases=_phases(folder, begin=event["timed_from"]),
         ended=end["how"],
         error=end["error"],
         troubles=troubles,
     )
+
+
+def _phases(folder: Path, *, begin: int | None) -> dict[str, float]:
+    if begin is None:
+        return {}
+    trained = max(watch.read(folder), key=lambda process: process.num_steps)
+    return phase_shares(trained.moments, begin=begin)
 
 
 def _file(path: str, lines: dict[str, Any], step_lines: tuple[int, ...]) -> File | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from truestep.show.listing import ODD_FACTS, File, Listing, Row, Value
 from truestep.show.text import compared_words, other_words, short_path
+from truestep.watch.evidence.phases import phase_words
 
 _ASSETS = Path(__file__).parent
 _MIN_SHARE = 0.002
@@ -40,6 +41,7 @@ def render_page(listing: Listing, *, title: str) -> str:
         else ""
     )
     steps = f"{listing.num_steps} optimizer step{'s' * (listing.num_steps != 1)}"
+    time = f" Time of a step: {phase_words(listing.phases)}." if listing.phases else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -47,7 +49,7 @@ def render_page(listing: Listing, *, title: str) -> str:
         f'<meta name="color-scheme" content="light dark"><title>{_text(title)} · truestep show</title>'
         f"<style>{style}</style></head><body><header><h1>{_text(title)}</h1>"
         f"<p>{steps}. Beside each line: values at the first call → at the last, how often it ran while "
-        f"lines were followed, and its share of that time.</p>{failed}{_compared(listing)}"
+        f"lines were followed, and its share of that time.{time}</p>{failed}{_compared(listing)}"
         '<div class="tools"><input id="search" type="search" placeholder="Search" aria-label="Search">'
         '<label><input type="checkbox" id="ran" checked> only lines that ran</label>'
         f'<label><input type="checkbox" id="odd"> only odd values ({odd})</label>'

@@ -83,8 +83,7 @@ def show_both(
         for given, commit in ((other.script, other.commit), (script, None)):
             scratch.renew(commit)
             listing = _listed(given, scratch.new_folder(), options=options, on_step=on_step, scratch=scratch)
-            for item in listing.files:
-                item.path = scratch.original(item.path)
+            listing.rename(scratch.original)
             found.append(listing)
     theirs, ours = found
     if not theirs.files:
@@ -93,9 +92,14 @@ def show_both(
     return put_beside(ours, theirs, name=other.name)
 
 
-def recording(also: tuple[str, ...] = ()) -> tuple[str, dict[str, Any]]:
-    """Return what records values in a script's process, for `Plan.settings`."""
-    return "truestep.show.in_script.recording:record", {"also": list(also)}
+def recording(
+    also: tuple[str, ...] = (), *, steps: tuple[int, int] | None = None
+) -> tuple[str, dict[str, Any]]:
+    """Return what records values in a script's process, for `Plan.settings`.
+
+    `steps` are the first and the last step to record, from 0, in place of the first ones and some later.
+    """
+    return "truestep.show.in_script.recording:record", {"also": list(also), "steps": steps}
 
 
 def _listed(

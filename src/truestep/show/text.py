@@ -23,6 +23,8 @@ class Selection:
     lines: tuple[int, int] | None = None
     function: str | None = None
     everything: bool = False
+    ran: bool = False
+    """Only lines that ran while lines were followed."""
 
 
 def render(listing: Listing, *, selection: Selection, width: int) -> Iterator[list[Part]]:
@@ -56,6 +58,8 @@ def _chosen(item: File, selection: Selection) -> set[int]:
         return set(range(first, last + 1))
     if selection.everything:
         return set(range(1, len(item.rows) + 1))
+    if selection.ran:
+        return {row.number for row in item.rows if row.count}
     if any(row.differs for row in item.rows):
         return {row.number for row in item.rows if row.differs}
     step = find_step(item)

@@ -1,28 +1,26 @@
-"""A knob: one speed setting that can be turned in somebody's script, and what is known before it is tried.
+"""A knob: one speed setting that can be turned in a script, and what is known before it is tried.
 
-Owns the form of a knob and where knobs are found: in the files of `knobs`. Measures nothing.
+Owns the form of a knob. Which knobs there are is in `knobs`, and how each is turned in `in_script.turning`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
-from typing import Any
-
-from truestep.errors import UsageError
-from truestep.watch.script.tape import Tape
-
-PHASES = ("data", "to_device", "forward", "backward", "optimizer", "other")
-"""Where the time of a step goes."""
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 WORTH = 1.02
 """A knob is kept if its interval is better than this: less is not worth a line in a script."""
 
 
+class Part(NamedTuple):
+    """A part of a step that a setting can make faster."""
+
+    name: str
+    phases: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScriptFacts:
-    """What is known of a script before a knob is turned: from its first steps as it stands."""
+    """What is known of a script before a knob is turned: from its first steps, unmodified."""
 
     cores: int
     device: str
@@ -30,7 +28,7 @@ class ScriptFacts:
     threads: int
     step_s: float
     shares: Mapping[str, float] = field(default_factory=dict)
-    """Of a step's time, by the names of `PHASES`; together 1."""
+    """Of a step's time, by phase; together 1. Empty if they are not known."""
     loaders: tuple[Mapping[str, Any], ...] = ()
     """Of each loader: `class`, `workers`, `batch_size`, `pin_memory`, `persistent`, `prefetch`, `length`
     (batches in an epoch, or None), `is_training` (whether it shuffles), `is_ours` (in a
@@ -40,35 +38,39 @@ class ScriptFacts:
     models: tuple[Mapping[str, Any], ...] = ()
     """Of each outermost module that is trained: `class`, `parameters` (numbers), `has_conv`, `has_conv2d`,
     `has_matmul`, `has_sparse` (gradients), `is_compiled`, `dtype`."""
-    advised_workers: int | None = None
-    """How many workers should be enough, predicted from where the time goes."""
     is_autocast: bool = False
     """Whether the script uses autocast itself."""
     keeps_gradients: bool = False
     """Whether the script calls `zero_grad(set_to_none=False)`."""
     matmul_precision: str = "highest"
-    """As `truestep.base.bits.matmul_precision` tells it."""
+    """As `truestep.base.bits.matmul_precision` returns it."""
     asked: tuple[str, ...] = ()
     """The knobs that the user named: then slow values are tried too."""
     uses_run: bool = False
     """Whether the script trains with `truestep.Run`, which reads `truestep.toml`."""
 
+    def too_small(self, part: Part) -> str:
+        """Return why nothing can be gained in a part of a step; empty if it takes enough time, or unknown."""
+        share = sum(self.shares.get(phase, 0.0) for phase in part.phases)
+        if not self.shares or share >= 1 - 1 / WORTH:
+            return ""
+        return f"{part.name} takes {share:.1%} of a step, so even without it 2 % would not be gained."
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """One position of a knob."""
+    @property
+    def training_loaders(self) -> list[Mapping[str, Any]]:
+        """The loaders that training reads: the shuffled ones, or all if none is."""
+        return [item for item in self.loaders if item.get("is_training", True)] or list(self.loaders)
 
-    value: Any
-    """Plain: it goes through JSON."""
-    words: str
-    """As the table tells it: `bf16`, `2 workers`."""
+    @property
+    def torch_loaders(self) -> list[Mapping[str, Any]]:
+        """Those of them whose arguments can be edited: torch's own, as the script makes them."""
+        loaders = self.training_loaders
+        return [item for item in loaders if item["class"] != "StatefulDataLoader" and not item.get("is_ours")]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Skip:
-    """Why a knob is not tried here, in words for the user."""
-
-    reason: str
+    def num_workers(self, chosen: Mapping[str, Any]) -> int:
+        """Return how many workers training's loaders have: the script's own number, or the chosen one."""
+        now = max((item["workers"] for item in self.training_loaders), default=0)
+        return int(chosen.get("workers", now))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,55 +79,35 @@ class Knob:
 
     name: str
     """As `--knobs` and the table name it."""
-    priority: int = 100
-    """Lower ones are tried first: cheap and likely ones at the beginning, compiling at the end."""
-    about: str
-    """One sentence: what it does, and when it pays."""
-    propose: Callable[[ScriptFacts, Mapping[str, Any]], list[Choice] | Skip]
-    """What is worth trying, given the facts and the values of knobs that are kept already."""
-    lines: tuple[str, ...] | Callable[[Any], list[str]]
-    """How a value is written in a script by hand: lines of Python with `{value}`, and where they go."""
+    propose: Callable[[ScriptFacts, Mapping[str, Any]], list[Any] | str]
+    """Which values are worth trying, given the facts and the values of knobs that are kept already; or why
+    none is. Values are plain: they go through JSON."""
+    words: Callable[[Any], str] = str
+    """A value as the table shows it: `bf16`, `2 workers`."""
+    lines: Callable[[Any], list[str]]
+    """How a value is written in a script by hand."""
     changes_bits: bool
     """Whether results may differ in their last bits; then learning is compared as well."""
-    setting: Callable[[Any], tuple[str, Any] | None] | None = None
+    part: Part | None = None
+    """What it can make faster, at most down to nothing."""
+    setting: Callable[[Any], tuple[str, Any] | None] = lambda _: None
     """The line of `truestep.toml` for a value that `truestep.Run` takes from there; None for others."""
     plan: Callable[[Any], dict[str, Any]] | None = None
-    """Fields of the plan of watching, in place of `apply`."""
+    """Fields of the plan of watching, in place of `home`."""
     after: tuple[str, ...] = ()
     """Knobs that change what this one gives: it is tried again once one of them is kept."""
-    apply: Callable[[Any, Tape], None] | None = None
-    """Turns it in the script's process, unless it has a plan."""
     home: str = ""
-    """`module:function` of `apply`; set when it is found."""
+    """`module:function` of what turns it in the script's process; by its name in `turning` if not given."""
 
-    def written(self, value: Any) -> list[str]:
-        """Return the lines for a value."""
-        if isinstance(self.lines, tuple):
-            return [line.format(value=value) for line in self.lines]
-        return self.lines(value)
+    def offer(self, facts: ScriptFacts, chosen: Mapping[str, Any]) -> list[Any] | str:
+        """Return the values that are worth trying, or why none is."""
+        values = self.propose(facts, chosen)
+        # Where the time goes is not known any more once a knob is kept that changes it.
+        is_known = self.part is not None and not set(self.after) & chosen.keys()
+        reason = facts.too_small(self.part) if self.part is not None and is_known else ""
+        return values if isinstance(values, str) else reason or values
 
-
-@cache
-def all_knobs() -> dict[str, Knob]:
-    """Return every knob by name, in the order in which they are tried: cheap and likely ones first."""
-    from truestep.tune import knobs  # noqa: PLC0415 - they import this module
-
-    names = [item.name for item in iter_modules(knobs.__path__) if not item.name.startswith("_")]
-    homes = [import_module(f"{knobs.__name__}.{name}") for name in names]
-    found = [
-        replace(knob, home=f"{knob.apply.__module__}:{knob.apply.__name__}") if knob.apply else knob
-        for home in homes
-        for knob in home.KNOBS
-    ]
-    return {knob.name: knob for knob in sorted(found, key=lambda knob: knob.priority)}
-
-
-def pick(names: tuple[str, ...]) -> dict[str, Knob]:
-    """Return the named knobs, all if none are named."""
-    known = all_knobs()
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise UsageError(f"unknown knob {', '.join(map(repr, unknown))}. Choose from {', '.join(known)}.")
-    if names:
-        return {name: known[name] for name in names}
-    return known
+    @property
+    def turned_by(self) -> str:
+        """`module:function` of what turns it."""
+        return self.home or f"truestep.tune.in_script.turning:{self.name}"

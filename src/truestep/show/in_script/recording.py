@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.base.device import module_in_use
 from truestep.show.in_script.summaries import mark, summarize
 from truestep.show.in_script.targets import RETURNED, Target, Targets, targets_of
 from truestep.show.in_script.training import Training
@@ -39,8 +40,9 @@ NEVER_REACHES = "never reaches a loss"
 
 
 def record(options: dict[str, Any], tape: Tape) -> None:
-    """Record from here on, and write it to the tape when the script ends."""
-    Recording(tape, also=tuple(options.get("also", ()))).begin()
+    """Record from here on, or only `steps`, and write it to the tape when the script ends."""
+    steps = options.get("steps")
+    Recording(tape, also=tuple(options.get("also", ())), steps=steps and tuple(steps)).begin()
 
 
 _ORDER = count()
@@ -129,7 +131,9 @@ class _Frame:
 class Recording:
     """All that is recorded of a script."""
 
-    def __init__(self, tape: Tape, *, also: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, tape: Tape, *, also: tuple[str, ...] = (), steps: tuple[int, int] | None = None
+    ) -> None:
         self._tape = tape
         self._also = tuple(f"/{name}/" for name in also)
         self._files: dict[str, dict[int, _Line]] = {}
@@ -138,6 +142,8 @@ class Recording:
         self._spent = 0.0
         self._traced_s = 0.0
         self._since: float | None = None
+        self._steps = steps
+        """The first and the last step that are followed, if not those of the calendar."""
         self._until = NUM_FIRST
         self._extra: dict[str, int] = {}
         self._frames: dict[FrameType, _Frame] = {}
@@ -160,7 +166,8 @@ class Recording:
             closing=self._close,
         )
         self._training.begin()
-        self._open()
+        if self._steps is None or self._steps[0] == 0:
+            self._open()
 
     @property
     def is_open(self) -> bool:
@@ -213,6 +220,13 @@ class Recording:
 
     def _step_counted(self) -> None:
         step = self._tape.num_steps
+        if self._steps is not None:
+            first, last = self._steps
+            if step > last:
+                self._shut()
+            elif step >= first:
+                self._open()
+            return
         if step & (step - 1) == 0:
             self._until = max(self._until, step + 2)
         if step >= self._until:
@@ -221,7 +235,9 @@ class Recording:
             self._open()
 
     def _open_extra(self, kind: str) -> None:
-        if not self.is_open and self._extra.get(kind, 0) < _NUM_EXTRA and self._has_time():
+        if self.is_open or self._steps is not None:
+            return
+        if self._extra.get(kind, 0) < _NUM_EXTRA and self._has_time():
             self._extra[kind] = self._extra.get(kind, 0) + 1
             self._until = self._tape.num_steps + 1
             self._open()
@@ -351,7 +367,14 @@ class Recording:
             step_lines=self._training.step_lines,
             traced_s=round(self._traced_s - self._spent, 3),
             own_s=round(self._spent, 3),
+            timed_from=self._timed_from(),
         )
+
+    def _timed_from(self) -> int | None:
+        """Return the first step whose time is not mostly that of recording, None if time tells nothing."""
+        if module_in_use() is not None:  # work goes on after a pass has returned
+            return None
+        return NUM_FIRST if self._tape.num_steps > 2 * NUM_FIRST else 1
 
 
 _MISSING = object()

@@ -26,6 +26,7 @@ class FactsSoFar:
         self._facts: dict[str, list[dict[str, Any]]] = {"loaders": [], "optimizers": [], "models": []}
         self._met: set[int] = set()
         self._is_autocast = self._keeps_gradients = False
+        self._device = "cpu"
         self._sent: dict[str, Any] = {}
         tape.listen(
             epoch=self._meet_loader, forward_begins=self._meet_model, step_begins=self._meet_optimizer
@@ -44,6 +45,7 @@ class FactsSoFar:
         """Return what was seen so far."""
         return {
             **{name: list(items) for name, items in self._facts.items()},
+            "device": self._device,
             "threads": torch.get_num_threads(),
             "is_autocast": self._is_autocast,
             "keeps_gradients": self._keeps_gradients,
@@ -84,6 +86,7 @@ class FactsSoFar:
         if not any(parameter.requires_grad for parameter in parameters):
             return
         self._met.add(id(module))
+        self._device = parameters[0].device.type
         parts = list(module.modules())
         self._facts["models"].append(
             {

@@ -4,15 +4,15 @@ Owns the method: warm-up found, turns of equal steps in the order A B B A, ratio
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from statistics import fmean, median
 from typing import Any
 
 from truestep import watch
-from truestep.errors import UsageError
-from truestep.tune.knob import WORTH, Knob, all_knobs
+from truestep.tune.knob import WORTH, Knob
+from truestep.tune.knobs import KNOBS
 from truestep.tune.search.intervals import Interval, interval, warm_up
 from truestep.tune.search.race import Contender, Turn
 
@@ -36,15 +36,10 @@ class Comparison:
 
     ratio: Interval | None
     """None if it could not be measured; `failed` says why."""
-    pairs: tuple[float, ...] = ()
-    base_step_s: float = 0.0
-    other_step_s: float = 0.0
     base_peak_bytes: int = 0
     other_peak_bytes: int = 0
     base_losses: tuple[float | None, ...] = ()
     other_losses: tuple[float | None, ...] = ()
-    warm_up: int = 0
-    """Steps that were left out at the beginning."""
     failed: str | None = None
     seconds: float = 0.0
 
@@ -61,40 +56,31 @@ def compare(  # limits: the two things that are compared, and of what
     *,
     seconds: float = 20.0,
     min_pairs: int = _MIN_PAIRS,
-    before: Sequence[float] = (),
-    knobs: Mapping[str, Knob] | None = None,
+    knobs: Mapping[str, Knob] = KNOBS,
     on_status: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Run a script with two settings (values by the names of knobs), in turns, and compare its steps.
 
     It takes `seconds` at most, and less where the answer is clear after `min_pairs` of turns: enough to know
-    whether it pays; more are for an interval that is to be shown. `before` has the pairs of an earlier
-    comparison of the same that was not clear: they count too. If the script fails with `base`, that is
+    whether it pays; more are for an interval that is to be shown. If the script fails with `base`, that is
     the user's mistake and an error; if it fails with `other`, that is the answer.
     """
     begun = time.monotonic()
-    knobs = all_knobs() if knobs is None else knobs
     is_steady = "allocator" not in {*base, *other}
     with (
         Contender(script, base, knobs=knobs, is_steady=is_steady) as first,
         Contender(script, other, knobs=knobs, is_steady=is_steady) as second,
     ):
         race = _Race(first, second, until_s=begun + seconds, min_pairs=min_pairs, on_status=on_status)
-        race.ratios += before
         why = race.run()
-        is_measured = race.failed is None and len(race.ratios) > len(before)
-        ratio = interval(race.ratios) if is_measured else None
+        ratio = interval(race.ratios) if race.failed is None and race.ratios else None
         return Comparison(
             ratio=ratio,
-            pairs=tuple(race.ratios),
-            base_step_s=median(race.step_s[first]) if ratio else 0.0,
-            other_step_s=median(race.step_s[second]) if ratio else 0.0,
             base_peak_bytes=first.peak_bytes,
             other_peak_bytes=second.peak_bytes,
             base_losses=tuple(race.losses[first]),
             other_losses=tuple(race.losses[second]),
-            warm_up=race.num_warm,
-            failed=None if ratio else why or "the budget ended before it was measured",
+            failed=None if ratio else why or LATE,
             seconds=time.monotonic() - begun,
         )
 
@@ -122,7 +108,6 @@ class _Race:
         """How the second broke the script, if it did: then what was measured before counts for nothing."""
         self.num_warm = 0
         self.ratios: list[float] = []
-        self.step_s: dict[Contender, list[float]] = {first: [], second: []}
         self.losses: dict[Contender, list[float | None]] = {first: [], second: []}
 
     def run(self) -> str | None:
@@ -186,9 +171,8 @@ class _Race:
                         self._keep_losses()
                         return self._is_over(runner)
                     seconds[runner] += _warm_steps(turn)
-            for runner, of_runner in seconds.items():
-                self.step_s[runner].append((fmean if self._has_workers else median)(of_runner))
-            self.ratios.append(self.step_s[self._first][-1] / self.step_s[self._second][-1])
+            step_s = fmean if self._has_workers else median
+            self.ratios.append(step_s(seconds[self._first]) / step_s(seconds[self._second]))
             self._on_status(f"{median(self.ratios):.2f} after {len(self.ratios)} pairs of turns")
             self._keep_losses()
         return True
@@ -217,11 +201,11 @@ class _Race:
         return is_ended and self._first.code != 0 and time.monotonic() < self._until_s
 
     def _is_clear(self) -> bool:
-        num, num_new = len(self.ratios), len(self.step_s[self._first])
-        if num_new < self._min_pairs:
+        num = len(self.ratios)
+        if num < self._min_pairs:
             return False
         found = interval(self.ratios)
-        if found.high < WORTH or num_new >= _MAX_PAIRS:
+        if found.high < WORTH or num >= _MAX_PAIRS:
             return True
         if found.median < 1.0 and num >= (8 if found.high < _NOT_FAR else 16):
             return True  # it would have to be much better than it was so far
@@ -245,12 +229,7 @@ class _Race:
         if runner is self._second:
             self.failed = _last_line(runner.tail)
             return self.failed
-        if runner.code != 0:
-            raise UsageError(f"the script failed before it could be measured:\n{runner.tail}")
-        raise UsageError(
-            f"the script ended after {runner.num_steps} optimizer steps, too few to measure. "
-            "Let it train longer, for example with more epochs."
-        )
+        raise runner.error
 
 
 def _warm_steps(turn: Turn) -> list[float]:

@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from truestep import watch
+from truestep.errors import UsageError
 from truestep.tune.knob import Knob
-from truestep.tune.search.started import start
-from truestep.watch.launch.scratch import Scratch
+from truestep.watch.launch.scratch import Scratch, tail_of
 
 _TURNS = "truestep.tune.in_script.inside:take_turns"
-_STEADY = "truestep.tune.knobs.switches:allocator"
+_STEADY = "truestep.tune.in_script.turning:allocator"
 _RESEED = "truestep.tune.in_script.reseed:reseed"
 _GRACE_S = 5.0
 
@@ -55,15 +55,15 @@ class Contender:
         is_steady: bool = False,
         seed_offset: int = 0,
         num_first: int = 1,
-        show: IO[Any] | None = None,
     ) -> None:
         self.settings = dict(settings)
-        self._script, self._seed_offset, self._show = script, seed_offset, show
+        self._script, self._seed_offset = script, seed_offset
         self._knobs, self._num_first, self._is_steady = knobs, num_first, is_steady
         self._scratch = Scratch(Path.cwd())
         self.facts: dict[str, Any] = {}
         self.num_steps = 0
         self.peak_bytes = 0
+        self.seconds: list[float] = []
         self.losses: list[float | None] = []
         self.code: int | None = None
         self._process: subprocess.Popen[Any] | None = None
@@ -80,18 +80,24 @@ class Contender:
     def start(self) -> None:
         """Start the process, from the script's beginning. Its first turn has `num_first` steps."""
         ours, theirs = socket.socketpair()
-        self._started = start(
-            self._script,
-            self._scratch,
-            plan=self._plan(theirs.fileno()),
-            show=self._show,
-            channel=theirs.fileno(),
-        )
-        self._process = self._started.process
+        self._scratch.renew()
+        self._folder = self._scratch.new_folder()
+        with self._log.open("wb") as log:
+            self._process = watch.start(
+                self._script,
+                plan=self._plan(theirs.fileno()),
+                folder=self._folder,
+                scratch=self._scratch,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # a group of its own: workers are stopped and ended with it
+            )
         theirs.close()
         self._channel, self._pending = ours, b""
         self.code = None
-        self.num_steps, self.losses = 0, []
+        self.num_steps, self.losses, self.seconds = 0, [], []
 
     def _plan(self, channel: int) -> watch.Plan:
         fields: dict[str, Any] = {"look": "never"}
@@ -105,7 +111,7 @@ class Contender:
             if knob.plan is not None:
                 fields.update(knob.plan(value))
             else:
-                settings.append((knob.home, value))
+                settings.append((knob.turned_by, value))
         return watch.Plan(**fields, settings=tuple(settings))
 
     def first(self, *, until_s: float) -> Turn | None:
@@ -153,6 +159,7 @@ class Contender:
         )
         self.num_steps += len(turn.seconds)
         self.losses += turn.losses
+        self.seconds += turn.seconds
         self.peak_bytes = max(self.peak_bytes, turn.peak_bytes)
         self.facts.update(turn.facts)
         if message["kind"] == "end":
@@ -169,10 +176,34 @@ class Contender:
                 self.code = None if has_failed else 0
                 self.stop()
 
+    def leave(self) -> watch.Process | None:
+        """End the script at its next step, and return what was observed of it."""
+        self._channel.close()
+        self._signal(signal.SIGCONT)
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GRACE_S)
+        self.stop()
+        return next((item for item in watch.read(self._folder) if item.num_steps), None)
+
+    @property
+    def error(self) -> UsageError:
+        """Why the script cannot be measured, once it has ended."""
+        if self.code != 0:
+            return UsageError(f"the script failed before it could be measured:\n{self.tail}")
+        return UsageError(
+            f"the script ended after {self.num_steps} optimizer steps, too few to measure. "
+            "Let it train longer, for example with more epochs."
+        )
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "output.txt"
+
     @property
     def tail(self) -> str:
         """The last lines of what the script printed."""
-        return self._started.tail
+        return tail_of(self._log)
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -184,6 +215,8 @@ class Contender:
         if self._process is None:
             return
         self._channel.close()
-        code = self._started.end()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        code = self._process.wait()
         self.code = code if self.code is None else self.code
         self._process = None

@@ -14,10 +14,8 @@ from truestep import watch
 from truestep.base.redaction import redacted
 from truestep.run.train import settings as settings_file
 from truestep.tune.knob import ScriptFacts
-from truestep.tune.profile.profile import Profile
 from truestep.tune.search.compare import Comparison
 from truestep.tune.search.learning import Learning
-from truestep.tune.search.loading import Advice
 
 Status = Literal["pays", "no gain", "refused", "failed", "skipped", "untested"]
 
@@ -32,6 +30,8 @@ class Trial:
     status: Status
     value: Any = None
     reason: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The value of each knob that it turns: of one, or of several at once."""
     on_top_of: Mapping[str, Any] = field(default_factory=dict)
     """What it was compared with: the script as it stands, if empty."""
     found: Comparison | None = None
@@ -74,9 +74,6 @@ class Result:
 
     script: watch.Script
     facts: ScriptFacts
-    profile: Profile
-    advice: Advice | None
-    """What a script that waits for its data should do, predicted from the profile."""
     trials: tuple[Trial, ...]
     settings: Mapping[str, Any]
     """The value of each knob that is kept; empty if nothing paid."""
@@ -87,8 +84,8 @@ class Result:
     final: Comparison | None
     """What was kept, against the start once more."""
     learning: Learning | None
-    seconds: float
     budget_s: float
+    seconds: float = 0.0
     is_interrupted: bool = False
     """Whether Ctrl-C ended the search; what it had found by then is here, and nothing is kept of it."""
 
@@ -109,14 +106,9 @@ class Result:
     @property
     def outcomes(self) -> Counter[Status]:
         """How many settings came to what, tried alone; those that do not apply to the script are left out."""
-        found: dict[tuple[str, str], Status] = {}
-        for trial in self.trials:
-            if trial.status == "skipped" or trial.on_top_of:
-                continue
-            setting = trial.knob, repr(trial.value)
-            if trial.status != "untested" or setting not in found:  # it was measured once, if not again
-                found[setting] = trial.status
-        return Counter(found.values())
+        return Counter(
+            trial.status for trial in self.trials if trial.status != "skipped" and not trial.on_top_of
+        )
 
     @property
     def untested(self) -> str:
@@ -126,18 +118,6 @@ class Result:
         each_s = self.budget_s / max(1, counts.total() - num)
         budget_s = 60 * ceil(each_s * counts.total() / 60)
         return f"{num} untested: --budget {budget_s}" if num else ""
-
-    @property
-    def forecast(self) -> Advice | None:
-        """The advice about workers, unless these have been measured: then that counts."""
-        is_measured = self.advice is not None and any(
-            trial.knob == "workers"
-            and trial.value == self.advice.workers
-            and trial.found is not None
-            and trial.found.ratio is not None
-            for trial in self.trials
-        )
-        return None if is_measured else self.advice
 
     def write_settings(self) -> Path | None:
         """Write `truestep.toml` beside a script that reads it; other settings in it stay."""
@@ -157,8 +137,11 @@ class Result:
         return {
             "script": self.script.path,
             "arguments": redacted(self.script.arguments),
-            "profile": self.profile.as_fields(),
-            "advice": self.forecast.as_fields() if self.forecast is not None else None,
+            "profile": {
+                "step_s": self.facts.step_s,
+                "device": self.facts.device,
+                "shares": {phase: {"share": share} for phase, share in self.facts.shares.items()},
+            },
             "trials": [trial.as_fields() for trial in self.trials],
             "settings": dict(self.settings),
             "lines": {name: list(lines) for name, lines in self.lines.items()},

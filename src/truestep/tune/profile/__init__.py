@@ -1,1 +1,0 @@
-"""In our process: where the time and memory of a step go."""
