@@ -1,5 +1,6 @@
 """`truestep replay`: the same bits, the bad sample, the first extreme value; what is refused."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -78,8 +79,16 @@ def test_a_replayed_step_has_the_bits_of_the_run_and_names_the_bad_sample(
     assert found.loss == steps[spike]["loss"]
     worst = max(zip(found.sample_losses, found.samples, strict=True))
     assert worst[1] == BAD and len(found.samples) == 32
-    assert found.sight.extreme is not None and found.sight.extreme.file == str(folder / "train.py")
-    assert {row["name"] for row in found.gradients} == {"0.weight", "0.bias", "3.weight", "3.bias"}
+    shown = found.listing.file(str(folder / "train.py"))
+    assert shown is not None
+    lane = {value.label: value for row in shown.rows if "for a, b" in row.source for value in row.values}
+    assert lane["a"].begun.startswith("f32 16") and "1e+04" in lane["b"].words, (
+        "the bad target stands at its line"
+    )
+    assert "‖grad‖ 3" in {value.label for row in shown.rows for value in row.values}
+    assert max(row.count for row in shown.rows if "step.backward" in row.source) == 4, (
+        "two lanes in two steps"
+    )
     assert sorted((folder / "runs/a").rglob("*")) == before
 
 
@@ -90,12 +99,25 @@ def test_a_step_of_a_plain_script_is_replayed_from_its_beginning(
     Path("train.py").write_text(PLAIN)
     found = replay_script(watch.Script(path="train.py"), 4)
     assert found.is_same is None and found.digest
-    assert found.sight.extreme is not None and found.sight.extreme.line == 8
-    assert len(found.sample_losses) == 8 and len(found.gradients) == 2
+    assert len(found.sample_losses) == 8
     command._Answer(found).show()
     shown = capsys.readouterr().out
     assert "step 4 of train.py, replayed from the beginning" in shown
-    assert "first extreme value\n  train.py:8\n" in shown
+    (line,) = [line for line in shown.splitlines() if "x = torch.randn" in line]
+    assert re.search(r"x: f32 8\u00d74 -\d\.", line), line
+    assert re.search(r"→ -\d\.\d+e\+06", shown) and "import torch" not in shown
+
+
+def test_the_first_value_that_is_not_finite_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(PLAIN.replace("1e6", 'float("inf")'))
+    found = replay_script(watch.Script(path="train.py"), 4)
+    assert found.as_fields()["first_nonfinite"]["line"] == 8
+    command._Answer(found).show()
+    assert "first value that is not finite: train.py:8 x\n" in capsys.readouterr().out
+    assert replay_script(watch.Script(path="train.py"), 3).as_fields()["first_nonfinite"] is None
 
 
 def test_losses_are_by_sample_only_where_lanes_say_so() -> None:

@@ -17,7 +17,6 @@ from truestep.cli._progress import Progress
 
 if TYPE_CHECKING:
     from truestep.replay import Replayed
-    from truestep.replay.sights import ExtremeValue
 
 _EXAMPLE = "truestep replay --step 3000 runs/digits"
 _INCONCLUSIVE = 2
@@ -46,9 +45,9 @@ def replay(
     """Go back to one step of a run and look at everything in it.
 
     Starts from the newest snapshot before the step, or from the beginning if there is none, and computes up
-    to the step with the same bits. Shows the samples of the batch by index, the loss of each sample, gradient
-    norms by layer, the first operation with a value that is not finite or far larger than in the step before,
-    and the ranges of activations. Losses are compared with the run's record bit for bit.
+    to the step with the same bits. Shows the samples of the batch by index, the loss of each sample, the
+    first value that is not finite, and the lines that ran with their values in the step before and in the
+    step, as truestep show does. Losses are compared with the run's record bit for bit.
 
     It runs in a copy of the working folder and changes nothing in the run's. Start it in the folder in which
     you started the training. A script that does not use truestep.Run is run from its beginning.
@@ -98,15 +97,7 @@ class _Answer:
             page.show_rows({"loss": f"{_number(found.loss)}{usual if found.losses_before else ''}"})
         page.show_rows({"error": (found.error or "").partition("\n")[0]})
         self._show_samples()
-        self._show_place("first value that is not finite", found.sight.nonfinite)
-        self._show_place("first extreme value", found.sight.extreme)
-        if found.sight.nonfinite is None and found.sight.extreme is None:
-            page.print(
-                f"no operation of {found.sight.num_operations} gave a value that is not finite, or 100 times "
-                "larger than in the step before"
-            )
-        self._show_gradients()
-        self._show_activations()
+        self._show_lines()
 
     def _show_bits(self) -> None:
         found = self._found
@@ -133,37 +124,17 @@ class _Answer:
             more = ", ..." if len(found.samples) > _MOST_SAMPLES else ""
             self._page.show_rows({"batch": f"{len(found.samples)} samples, by index: {shown}{more}"})
 
-    def _show_place(self, title: str, place: "ExtremeValue | None") -> None:
-        if place is None:
-            return
-        self._page.print((title, "bold"))
-        if place.file is not None:
-            self._page.print(f"  {short(place.file)}:{place.line}")
-        inside = f" in module {place.module}" if place.module else ""
-        before = f", {_number(place.before)} in the step before" if place.before is not None else ""
-        phase = "backward of " if place.phase == "backward" else ""
-        self._page.print(f"  {phase}{place.name}{inside}: {_number(place.largest)}{before}")
+    def _show_lines(self) -> None:
+        from truestep.show.text import Selection, render, short_path
 
-    def _show_gradients(self) -> None:
-        rows = sorted(self._found.gradients, key=lambda row: _rank(row["norm"]))
-        if rows:
-            self._page.print(("gradient norms, the largest first", "bold"))
-        for row in rows[:_MOST_SHOWN]:
-            self._page.print(f"  {_number(row['norm']):>10}  {row['name']}")
-        if len(rows) > _MOST_SHOWN:
-            self._page.print(f"  and {len(rows) - _MOST_SHOWN} more, down to {_number(rows[-1]['norm'])}")
-
-    def _show_activations(self) -> None:
-        bounds = self._found.sight.activations
-        rows = sorted(bounds.items(), key=lambda item: -max(map(abs, item[1])))
-        if rows:
-            self._page.print(("activations, the widest first", "bold"))
-        for name, (low, high) in rows[:_MOST_SHOWN]:
-            self._page.print(f"  {_number(low):>10} to {_number(high):<10}  {name}")
-
-
-def _rank(value: float) -> float:
-    return -value if math.isfinite(value) else -math.inf
+        listing, page = self._found.listing, self._page
+        nonfinite = listing.first_nonfinite
+        if nonfinite is not None:
+            place = f"{short_path(nonfinite.file)}:{nonfinite.line}"
+            page.print(("first value that is not finite", "bold"), f": {place} {nonfinite.value.label}")
+        page.print(("values in the step before → in the step", "bold"))
+        for parts in render(listing, selection=Selection(ran=True), width=page.width):
+            page.print(*parts)
 
 
 def _number(value: float | str) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 from truestep import record, watch
 from truestep.base.redaction import HIDDEN
 from truestep.errors import UsageError
-from truestep.replay.sights import Sight, find_sights
 from truestep.run.checkpoint.store import find_cursors, snapshot_name
+from truestep.show import Listing, read_listing, recording
 from truestep.watch.launch import following
 from truestep.watch.launch.following import OnStep, ignore_steps
 from truestep.watch.launch.scratch import COPIED, Scratch, tail_of
@@ -44,10 +44,10 @@ class Replayed:
     epoch: int | None = None
     samples: list[int] = field(default_factory=list)
     sample_losses: list[float] = field(default_factory=list)
-    gradients: list[dict[str, Any]] = field(default_factory=list)
     digest: str | None = None
     """Of the weights after the step; absent if it did not get that far."""
-    sight: Sight = field(default_factory=Sight)
+    listing: Listing = field(default_factory=lambda: Listing(files=[]))
+    """The lines that ran, with their values in the step before and in the step."""
 
     @property
     def is_same(self) -> bool | None:
@@ -56,6 +56,7 @@ class Replayed:
 
     def as_fields(self) -> dict[str, Any]:
         """Return plain values."""
+        nonfinite = self.listing.first_nonfinite
         return {
             "step": self.step,
             "script": self.script.path,
@@ -70,9 +71,9 @@ class Replayed:
             "epoch": self.epoch,
             "samples": self.samples,
             "sample_losses": self.sample_losses,
-            "gradients": self.gradients,
             "weights_digest": self.digest,
-            **self.sight.as_fields(),
+            "first_nonfinite": nonfinite and nonfinite.as_fields(),
+            "files": self.listing.as_fields()["files"],
         }
 
 
@@ -101,9 +102,8 @@ def replay_run(
         _set_back(copy, cursor)
         origin = f"the snapshot of step {cursor}" if cursor else "the beginning"
         on_status(f"replaying {script.name} from {origin} to step {number}")
-        evidence = _start(script, scratch, step=step - cursor, index=step, on_step=on_step)
+        found = _replay(script, scratch, number=number, begun_at=cursor, index=step, on_step=on_step)
         again = record.read_steps(copy / "record.jsonl") if (copy / "record.jsonl").is_file() else {}
-        found = _result(script, evidence, step=number, begun_at=cursor, scratch=scratch)
     compared = [index for index in sorted(again) if index in recorded and index <= step]
     found.num_compared = len(compared)
     found.first_different = next(
@@ -130,36 +130,28 @@ def replay_script(
     with Scratch(Path.cwd()) as scratch:
         scratch.renew()
         on_status(f"running {script.name} to step {step}")
-        evidence = _start(script, scratch, step=step - 1, index=None, on_step=on_step)
-        return _result(script, evidence, step=step, begun_at=0, scratch=scratch)
+        return _replay(script, scratch, number=step, on_step=on_step)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Evidence:
-    process: watch.Process
-    notes: dict[str, Any]
-    """What was noted inside of the process."""
-    step: int
-    """The number of the step in this process, from 0."""
-    sight: Sight
-
-
-def _start(  # limits: private to this module
+def _replay(
     script: watch.Script,
     scratch: Scratch,
     *,
-    step: int,
-    index: int | None,
+    number: int,
+    begun_at: int = 0,
+    index: int | None = None,
     on_step: OnStep,
-) -> _Evidence:
-    """Run the script until the step is over, and return what it left."""
-    folder = scratch.new_folder()
+) -> Replayed:
+    """Run the script until the step of this number is over; `index` is its number in a `truestep.Run`."""
+    folder, step = scratch.new_folder(), number - 1 - begun_at
     value: dict[str, Any] = {"step": step, "index": index, "work": str(scratch.work)}
     plan = watch.Plan(
         digests=("weights",),
-        operations=(max(0, step - 1), step),
         steps=step + 1,
-        settings=(("truestep.replay.in_script.looking:look", value),),
+        settings=(
+            ("truestep.replay.in_script.looking:look", value),
+            recording(steps=(max(0, step - 1), step)),
+        ),
     )
     log = folder / "output.txt"
     with log.open("wb") as output:
@@ -178,46 +170,36 @@ def _start(  # limits: private to this module
             process.terminate()
             process.wait()
             raise
-    found = [item for item in watch.read(folder) if item.num_steps or item.operations]
-    if not found or not any(operation.step == step for operation in found[0].operations):
-        made = found[0].num_steps if found else 0
+    found = max(watch.read(folder), key=lambda process: process.num_steps, default=None)
+    made = found.num_steps if found is not None else 0
+    if found is None or made < step or (made == step and found.ended != "raised"):
         raise UsageError(
             f"the replay ended after {made} steps, before the one that was asked for. Its last lines:\n"
             f"{tail_of(log)}"
         )
-    return _Evidence(
-        process=found[0],
-        notes=_read_notes(folder),
-        step=step,
-        sight=find_sights(found[0], step),
+    listing = read_listing(folder)
+    listing.rename(scratch.original)
+    notes = _read_notes(folder)
+    digests = [update.parts.get("weights") for update in found.updates if update.step == step]
+    return Replayed(
+        step=number,
+        script=script,
+        begun_at=begun_at,
+        error=found.error if found.ended == "raised" else None,
+        epoch=notes.get("epoch"),
+        samples=notes.get("samples", []),
+        sample_losses=[record.number(value) for value in notes.get("losses", ())],
+        digest=digests[-1] if digests else None,
+        listing=listing,
     )
 
 
 def _read_notes(folder: Path) -> dict[str, Any]:
     for path in folder.glob("process-*.jsonl"):
         for event in record.read(path):
-            if event["kind"] == "replay" and (event["gradients"] or event["losses"]):
+            if event["kind"] == "replay" and (event["losses"] or event.get("samples")):
                 return event
-    return {"gradients": [], "losses": []}
-
-
-def _result(
-    script: watch.Script, evidence: _Evidence, *, step: int, begun_at: int, scratch: Scratch
-) -> Replayed:
-    process, notes = evidence.process, evidence.notes
-    updates = [update for update in process.updates if update.step == evidence.step]
-    return Replayed(
-        step=step,
-        script=script,
-        begun_at=begun_at,
-        error=process.error if process.ended == "raised" else None,
-        epoch=notes.get("epoch"),
-        samples=notes.get("samples", []),
-        sample_losses=[record.number(value) for value in notes["losses"]],
-        gradients=[{**row, "norm": record.number(row["norm"])} for row in notes["gradients"]],
-        digest=updates[-1].parts.get("weights") if updates else None,
-        sight=evidence.sight.with_files(scratch.original),
-    )
+    return {}
 
 
 def _script_of(start: dict[str, Any]) -> watch.Script:

@@ -1,6 +1,6 @@
-"""Inside the script's process: what one step has in it besides its operations.
+"""Inside the script's process: which samples one step has, and the loss of each.
 
-Owns gradients by parameter, losses by sample, and which samples a batch of ours has. Nothing here may draw.
+Owns what `show` does not record. Nothing here may draw.
 """
 
 from dataclasses import replace
@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
-from torch.optim import Optimizer
 
 from truestep.errors import UsageError
 from truestep.run.data.fetch import Orders
@@ -43,19 +42,10 @@ def look(value: dict[str, Any], tape: Tape) -> None:
 class _Look:
     def __init__(self, tape: Tape, *, step: int, index: int | None, work: Path) -> None:
         self._tape, self._step, self._index, self._work = tape, step, index, work
-        self._names: dict[int, str] = {}
-        """Of parameters, by their ids."""
-        self._models: list[nn.Module] = []
-        self._gradients: list[dict[str, Any]] = []
         self._rows: list[list[float]] = []
         """For each call of a loss function, the loss of each row that it got."""
         self._feeds: list[tuple[Any, Any]] = []
-        tape.listen(
-            forward_begins=self._meet,
-            step_begins=self._take_gradients,
-            run_arrives=self._hook_run,
-            closing=self._close,
-        )
+        tape.listen(run_arrives=self._hook_run, closing=self._close)
         for name in _LOSSES:
             put(tape, [Hook(f"torch.nn.functional.{name}", self._observe_loss, given=(name,))])
 
@@ -82,26 +72,6 @@ class _Look:
 
     def _take_feed(self, loader: Any, plan: Any, **_more: Any) -> None:
         self._feeds.append((loader, plan))
-
-    def _meet(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
-        if not any(module is known for known in self._models):
-            self._models.append(module)
-            self._names |= {id(value): name for name, value in module.named_parameters()}
-
-    def _take_gradients(self, optimizer: Optimizer, _number: int) -> None:
-        if self._is_now:
-            values = [value for group in optimizer.param_groups for value in group["params"]]
-            self._gradients += [self._row(value) for value in values if value.grad is not None]
-
-    def _row(self, value: Tensor) -> dict[str, Any]:
-        gradient = value.grad
-        assert gradient is not None
-        wide = gradient.detach().to(torch.float64)
-        return {
-            "name": self._names.get(id(value), f"a parameter of shape {tuple(value.shape)}"),
-            "norm": float(torch.linalg.vector_norm(wide)),
-            "weight": float(torch.linalg.vector_norm(value.detach().to(torch.float64))),
-        }
 
     def _observe_loss(self, name: str, *args: Any, **kwargs: Any) -> None:
         if self._is_now and torch.is_grad_enabled() and len(self._rows) < _MAX_CALLS:
@@ -137,10 +107,7 @@ class _Look:
         return {"epoch": step.epoch, "samples": [int(index) for index in indices], "losses": losses}
 
     def _close(self) -> None:
-        if not self._gradients and self._is_now:  # the run has stopped before the weights were touched
-            values = [value for model in self._models for value in model.parameters()]
-            self._gradients = [self._row(value) for value in values if value.grad is not None]
-        self._tape.write("replay", gradients=self._gradients, **self._samples())
+        self._tape.write("replay", **self._samples())
 
 
 def _by_sample(calls: list[list[float]], sizes: list[int]) -> list[float]:
