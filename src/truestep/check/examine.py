@@ -90,6 +90,12 @@ class Result:
         """What was not looked at, and why."""
         return [*dict.fromkeys(text for process in self.evidence.processes for text in process.not_checked)]
 
+    @property
+    def withdrawn(self) -> str | None:
+        """Why observing ended before the script did, if so."""
+        ended = [process.error for process in self.evidence.processes if process.ended == "withdrawn"]
+        return ended[0] if ended else None
+
     @cached_property
     def ranks(self) -> list[RankTimes]:
         """The ranks side by side; nothing for one process."""
@@ -124,8 +130,8 @@ class Result:
             return self._why_stopping_matters(self.stopped_by)
         if self.code:
             return self._why_it_failed()
-        if self.num_steps:
-            return None
+        if self.withdrawn or self.num_steps:
+            return self.withdrawn
         hows = {moment.facts.how for moment in self.evidence.of(BackwardPass)}
         return _WITHOUT_STEPS["backward" if "backward" in hows else "grad" if hows else None]
 

@@ -90,6 +90,8 @@ class Check:
         result = self.result
         if self._error is not None:
             return f"the block ended with {type(self._error).__name__}: {self._error}"
+        if result.withdrawn is not None:
+            return result.withdrawn
         if result.num_steps:
             off = [*result.evaluation.failed, *result.switched_off]
             return f"truestep failed to observe a part of it: {'; '.join(off)}" if off else None

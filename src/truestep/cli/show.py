@@ -121,7 +121,8 @@ def show(  # noqa: PLR0913  # limits: an argument is an option of the command
         Page().show_device(given)
     if output is not None:
         _write(listing, output, title=given.name)
-    raise typer.Exit(0 if listing.files else _INCONCLUSIVE)
+    is_followed = listing.files and (listing.num_steps or listing.ended != "withdrawn")
+    raise typer.Exit(0 if is_followed else _INCONCLUSIVE)
 
 
 def _write(listing: "Listing", output: Path, *, title: str) -> None:
@@ -197,7 +198,8 @@ def _print(listing: "Listing", selection: "Selection", *, why: int | None) -> No
 
 
 def _summary(listing: "Listing") -> str:
-    failed = f" The script failed: {listing.error}." if listing.ended == "raised" else ""
+    reasons = {"raised": f" The script failed: {listing.error}.", "withdrawn": f" {listing.error}"}
+    failed = reasons.get(listing.ended or "", "")
     steps = f"{listing.num_steps} step{'s' * (listing.num_steps != 1)}"
     return f"\nfirst call → last call, in {steps}.{failed} Every line: --all, or --output show.html"
 

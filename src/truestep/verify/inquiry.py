@@ -274,6 +274,8 @@ class _Inquiry:
             raise _Inconclusive(f"the script ended with {how} ({ran.way.words}).{said}")
         if ran.first is None:
             raise _Inconclusive("the script left no record: it did not finish in a Python process.")
+        if ran.first.ended == "withdrawn":
+            raise _Inconclusive(str(ran.first.error))
         if not ran.updates:
             raise _Inconclusive(
                 "no optimizer step ran in the script's process. Pass the script that "

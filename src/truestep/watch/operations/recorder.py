@@ -5,6 +5,7 @@ in `callers`, what is kept in `traces`.
 """
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -125,6 +126,17 @@ def num_nodes() -> int:
     return int(torch._C._autograd._get_sequence_nr())
 
 
+def _is_in_compiled_call() -> bool:
+    """Whether torch.compile's wrapper is on the stack. It puts the keys of modes back that were on before it.
+
+    Without a mode that belongs to them, the next operation would end in an internal error of torch's.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "compile_wrapper":
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") == "torch._dynamo.eval_frame"
+
+
 class OperationRecorder:
     """The operations of a process."""
 
@@ -185,7 +197,8 @@ class OperationRecorder:
         self.is_open = self._is_entered = False
         del BackwardCFunction.__init__
         BackwardCFunction.apply = self._apply  # type: ignore[method-assign]
-        self._leave()
+        if not _is_in_compiled_call():
+            self._leave()
         self._flush()
 
     def observe_start(self, thread: threading.Thread) -> None:
@@ -216,6 +229,8 @@ class OperationRecorder:
                 self._push(mode)
 
     def _enter(self, thread: threading.Thread) -> None:
+        if getattr(self._local, "mode", None) is not None:
+            return  # it could not be taken off
         mode = Mode(self, self._number_of(thread))
         self._modes.append(mode)
         self._push(mode)

@@ -96,9 +96,15 @@ def join(settings: dict[str, Any]) -> None:
 
 
 def watch_os(tape: Tape) -> None:
-    """Observe what is registered to be called at a fork."""
+    """Observe what is registered to be called at a fork, and an end that runs no `atexit`."""
+    if not tape.is_part:
+        put(tape, [Hook("os._exit", _ends, given=(tape,))])
     if tape.plan.inspect and hasattr(os, "register_at_fork"):
         put(tape, [Hook("os.register_at_fork", _register, given=(tape,), changes=True)])
+
+
+def _ends(tape: Tape, *_: Any) -> None:
+    tape.close()
 
 
 def _register(tape: Tape, register: Function, /, **given: Any) -> Any:

@@ -36,6 +36,7 @@ _OBSERVERS = {
     ),
     "torch": ("control.redirect:redirect_cuda", "hooks.engine:watch_torch"),
     "torchdata.stateful_dataloader.stateful_dataloader": ("control.vary:vary_stateful",),
+    "torch._dynamo.convert_frame": ("hooks.compiled:watch_compiler",),
     "truestep.run.data.loader": ("control.vary:vary_loader",),
     "truestep.run.train.run": ("control.vary:vary_run",),
 }

@@ -97,6 +97,7 @@ class Tape:
         self.is_on = True
         self.is_over = False
         """Whether the script shall end where it would begin another step."""
+        self._withdrawn: str | None = None
         self.under_way = UnderWay(self._note_other_training)
         self.window = Window(plan)
         """When all calls are observed: otherwise steps are only counted."""
@@ -385,6 +386,11 @@ class Tape:
                 # The steps come last: who follows the script reads only the end of the file.
                 self._append("moments", **fields, values=values, steps=self.num_steps)
 
+    def withdraw(self, reason: str) -> None:
+        """Write the rest, and observe no more: the script goes on alone."""
+        self._withdrawn = reason
+        self.close()
+
     def close(self) -> None:
         """Write the rest and how the script ended."""
         if not self.is_on or os.getpid() != self._pid:
@@ -395,6 +401,8 @@ class Tape:
         error = self.failed_with
         if error is not None and not isinstance(error, SystemExit):
             ended: dict[str, Any] = {"how": "raised", "error": f"{type(error).__name__}: {error}"}
+        elif self._withdrawn is not None:
+            ended = {"how": "withdrawn", "error": self._withdrawn}
         else:
             is_early = self.is_part or self._num_raised
             ended = {"how": "stopped" if is_early else "finished", "error": reason_of(error)}
