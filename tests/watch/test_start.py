@@ -79,7 +79,7 @@ def test_script_ends_as_it_would_alone(tmp_path: Path, text: str) -> None:
     assert bare.stdout + bare.stderr or bare.code
     assert run_watched(script, folder=evidence) == bare
     (process,) = watch.read(evidence)
-    expected = {0: "finished", 7: "finished", -15: None, -9: None, 4: None}.get(bare.code, "raised")
+    expected = {0: "finished", 7: "finished", 4: "finished", -15: None, -9: None}.get(bare.code, "raised")
     assert process.ended == ("finished" if "message" in text else expected)
 
 
