@@ -1,42 +1,133 @@
 """Evaluation: every sample once on any number of processes, one value to the bit."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torchmetrics as tm
 from torch import nn
+from torch.utils.data import TensorDataset
 from torchmetrics import classification as tmc
 from torchmetrics import regression as tmr
 
 from tests.processes import run_processes
-from tests.run.train.lane_metrics import (
-    CASES,
-    EXACT,
-    METRICS,
-    REFUSED,
-    SHORT,
-    SIZES,
-    Rounds,
-    classes,
-    conditions,
-    dataset,
-    every_metric,
-    groups,
-    in_step,
-    net,
-    numbers,
-    on_this_size,
-    plain,
-    refusals,
-    values,
-)
 from truestep.errors import UsageError
 from truestep.run.data import Loader
-from truestep.run.train.evaluate import evaluate
+from truestep.run.dist import join
+from truestep.run.train.evaluate import Conditions, evaluate
 
+SIZES = (2, 3, 5)
+CASES = ((5, 50), (8, 50), (5, 3))
+"""Lanes and samples. 50 samples in batches of 16 end with a batch of 2, in which most lanes and some
+processes have nothing; 3 samples are such a batch alone."""
+SHORT = (50, 3, 1)
+
+Forward = Callable[[nn.Module, Any], tuple[Any, ...]]
 Found = dict[int, list[dict[str, Any]]]
+
+
+def dataset(num_samples: int = 50) -> TensorDataset:
+    made = torch.Generator().manual_seed(3)
+    return TensorDataset(
+        torch.randn(num_samples, 6, generator=made), torch.randint(0, 3, (num_samples,), generator=made)
+    )
+
+
+def net() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+def classes(model: nn.Module, batch: Any) -> tuple[Any, ...]:
+    return model(batch[0]).softmax(1), batch[1]
+
+
+def values(model: nn.Module, batch: Any) -> tuple[Any, ...]:
+    return model(batch[0])[:, 0], batch[1] + 0.1 * batch[0][:, 0]
+
+
+def numbers(model: nn.Module, batch: Any) -> tuple[Any, ...]:
+    return (model(batch[0])[:, 0],)
+
+
+def groups() -> tm.MetricCollection:
+    return tm.MetricCollection(
+        {"recall": tmc.MulticlassRecall(3), "curve": tmc.MulticlassAUROC(3, thresholds=None)}, prefix="valid_"
+    )
+
+
+class Plain:
+    """No torchmetrics: it counts beside its sum, and draws."""
+
+    def reset(self) -> None:
+        self.total, self.num_seen = 0.0, 0
+
+    def update(self, value: torch.Tensor) -> None:
+        self.total += value.sum().item() + torch.rand(()).item()
+        self.num_seen += len(value)
+
+    def compute(self) -> float:
+        return self.total / self.num_seen
+
+
+METRICS: dict[str, tuple[Callable[[], Any], Forward]] = {
+    "accuracy": (lambda: tmc.MulticlassAccuracy(3), classes),
+    "cat": (tm.CatMetric, numbers),
+    "collection": (groups, classes),
+    "mean": (tm.MeanMetric, numbers),
+    "pearson": (tmr.PearsonCorrCoef, values),
+    "wrapper": (lambda: tm.MinMaxMetric(tmr.MeanSquaredError()), values),
+    "plain": (Plain, numbers),
+}
+
+
+def conditions(num_lanes: int, **others: Any) -> Conditions:
+    return Conditions(device=torch.device("cpu"), seed=4, num_lanes=num_lanes, **{"world": join(), **others})
+
+
+def every_metric(num_lanes: int, num_samples: int) -> dict[str, str]:
+    """Evaluate all metrics; return their values as text, which has all digits."""
+    loader, model, found = Loader(dataset(num_samples), batch_size=16), net(), {}
+    for name, (make, forward) in METRICS.items():
+        metric = make()
+        value = evaluate(model, loader, metric=metric, forward=forward, under=conditions(num_lanes))
+        found[name] = json.dumps(value)
+    return found
+
+
+class Rounds(nn.Module):
+    """A model whose forward needs all processes, as a sharded one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = net()
+        self.num_forwards = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.num_forwards += 1
+        total = torch.ones(())
+        if dist.is_initialized():
+            dist.all_reduce(total)
+        return self.inner(x)
+
+
+def in_step(num_lanes: int, num_samples: int) -> tuple[Any, int]:
+    model, loader = Rounds(), Loader(dataset(num_samples), batch_size=16)
+    under = conditions(num_lanes, in_step=True)
+    value = evaluate(model, loader, metric=tmc.MulticlassConfusionMatrix(3), forward=None, under=under)
+    return value, model.num_forwards
+
+
+def on_this_size() -> dict[str, Any]:
+    """Do everything on as many processes as there are."""
+    size = dist.get_world_size()
+    return {
+        "values": [every_metric(*case) for case in CASES if case[0] >= size],
+        "in step": [in_step(5, num_samples) for num_samples in SHORT],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -56,59 +147,28 @@ def test_the_value_does_not_depend_on_the_number_of_processes(found: Found) -> N
         assert [rank["values"] for rank in found[size]] == [expected] * size, f"{size} processes"
 
 
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", [name for name in METRICS if name != "plain"])
 @pytest.mark.parametrize("num_lanes", [1, 5])
-def test_exact_states_give_torchmetrics_own_value(name: str, num_lanes: int) -> None:
-    make, forward = EXACT[name]
-    # One model call per lane: a linear layer rounds rows otherwise in batches of another size.
-    predictions = torch.utils.data.TensorDataset(*forward(net(), dataset()[:]))
-    predictions.tensors = tuple(tensor.detach() for tensor in predictions.tensors)
-    value = evaluate(
-        net(),
-        Loader(predictions, batch_size=16),
-        metric=make(),
-        forward=lambda model, batch: tuple(batch),
-        under=conditions(num_lanes),
-    )
-    assert value == torch.utils._pytree.tree_map(torch.Tensor.tolist, plain(name, 50))
-
-
-@pytest.mark.parametrize("name", METRICS)
-@pytest.mark.parametrize("num_lanes", [1, 5])
-def test_the_value_is_torchmetrics_own_but_for_rounding(name: str, num_lanes: int) -> None:
+def test_the_value_is_the_metrics_own_lane_after_lane(name: str, num_lanes: int) -> None:
     make, forward = METRICS[name]
     value = evaluate(
         net(), Loader(dataset(), batch_size=16), metric=make(), forward=forward, under=conditions(num_lanes)
     )
-    expected = plain(name, 50)
-    if name == "mean of batches":  # one update over all samples weighs them otherwise
-        metric = make()
-        for batch in (lane for step in _lanes(num_lanes) for lane in step):
-            metric.update(*forward(net(), batch))
-        expected = metric.compute().detach()
-    for key in expected if isinstance(expected, dict) else [None]:
-        ours, theirs = (value, expected) if key is None else (value[key], expected[key])
-        # Sums of float32 taken in another order, over 50 values: a few units in the last place.
-        torch.testing.assert_close(torch.tensor(ours), theirs, rtol=2e-5, atol=1e-6)
-
-
-def _lanes(num_lanes: int) -> list[list[Any]]:
+    expected = make()
     feed = Loader(dataset(), batch_size=16).feed_in_order(seed=4, num_lanes=num_lanes, lanes=range(num_lanes))
-    return [[lane.data for lane in batch.lanes] for batch in feed]
+    with torch.no_grad():
+        for lane in (lane for batch in feed for lane in batch.lanes):
+            expected.update(*forward(net(), lane.data))
+    assert value == torch.utils._pytree.tree_map(torch.Tensor.tolist, expected.compute())
 
 
-def test_lanes_are_folded_in_their_order() -> None:
+def test_lanes_are_taken_in_their_order() -> None:
     """The suite can fail: another order gives other bits."""
     digits = set()
     for shift in (0, 7, 23):
         x, y = dataset()[:]
-        rolled = torch.utils.data.TensorDataset(x.roll(shift, 0), y.roll(shift, 0))
-        metric = tm.SumMetric()
-        digits.add(
-            evaluate(
-                net(), Loader(rolled, batch_size=10), metric=metric, forward=numbers, under=conditions(5)
-            )
-        )
+        loader = Loader(TensorDataset(x.roll(shift, 0), y.roll(shift, 0)), batch_size=10)
+        digits.add(evaluate(net(), loader, metric=tm.SumMetric(), forward=numbers, under=conditions(5)))
     assert len(digits) > 1
 
 
@@ -122,70 +182,6 @@ def test_a_sharded_model_runs_equally_often_everywhere(found: Found) -> None:
             assert len({num_forwards for _, num_forwards in ranks}) == 1
 
 
-def test_what_cannot_be_folded_is_refused_on_several_processes(found: Found) -> None:
-    for size in (2, 3, 4):
-        for rank in found[size]:
-            for refused in rank["refusals"]:
-                for message in REFUSED:
-                    assert f"cannot be computed on {size} processes: {message}" in refused[message]
-                    assert "or evaluate on one process" in refused[message]
-
-
-def test_what_cannot_be_folded_is_updated_lane_after_lane_on_one_process() -> None:
-    assert refusals() == {}
-    for make, forward in REFUSED.values():
-        metric, expected = make(), make()
-        for one in (metric, expected):
-            if hasattr(one, "increment"):
-                one.increment()
-        value = evaluate(
-            net(), Loader(dataset(), batch_size=16), metric=metric, forward=forward, under=conditions(4)
-        )
-        expected.reset()
-        with torch.no_grad():
-            for lane in (lane for step in _lanes(4) for lane in step):
-                expected.update(*forward(net(), lane))
-        assert json.dumps(value) == json.dumps(
-            torch.utils._pytree.tree_map(
-                lambda item: item.tolist() if isinstance(item, torch.Tensor) else item, expected.compute()
-            )
-        )
-
-
-def test_a_collection_is_not_misled_by_states_that_are_equal_by_chance() -> None:
-    """Of one class only, top-1 and top-2 have equal states; torchmetrics would take them for one group."""
-    x, y = dataset()[:]
-    order = (net()(x).argmax(1) != y).int().argsort(stable=True)
-    sorted_by_hit = torch.utils.data.TensorDataset(x[order], y[order])
-    collection = tm.MetricCollection(
-        {"one": tmc.MulticlassAccuracy(3, top_k=1), "two": tmc.MulticlassAccuracy(3, top_k=2)}
-    )
-    single = {}
-    for name, metric in (("one", tmc.MulticlassAccuracy(3)), ("two", tmc.MulticlassAccuracy(3, top_k=2))):
-        metric.update(net()(x), y)
-        single[name] = metric.compute().item()
-    assert single["one"] != single["two"]
-    for _ in range(2):  # also when the collection comes with groups of its own
-        loader = Loader(sorted_by_hit, batch_size=4)
-        assert evaluate(net(), loader, metric=collection, forward=None, under=conditions(4)) == single
-        collection.reset()
-        collection.update(net()(x[order][:4]), y[order][:4])
-
-
-def test_a_collection_can_be_used_before_and_after() -> None:
-    loader, collection = Loader(dataset(), batch_size=16), groups()
-    first = evaluate(net(), loader, metric=collection, forward=classes, under=conditions(4))
-    assert evaluate(net(), loader, metric=collection, forward=classes, under=conditions(4)) == first
-    collection.reset()
-    expected = groups()
-    for one in (collection, expected):
-        for lane in _lanes(2)[0]:
-            one.update(*classes(net(), lane))
-    assert {key: value.item() for key, value in collection.compute().items()} == {
-        key: value.item() for key, value in expected.compute().items()
-    }
-
-
 def test_modes_gradients_and_sync_are_as_before() -> None:
     model, metric = nn.Sequential(net(), nn.Dropout(0.5), nn.BatchNorm1d(3).eval()), tmr.MeanSquaredError()
     modes = []
@@ -197,15 +193,8 @@ def test_modes_gradients_and_sync_are_as_before() -> None:
         assert not metric._to_sync
         return prediction, target
 
-    for num_lanes in (1, 4):
-        evaluate(
-            model,
-            Loader(dataset(), batch_size=16),
-            metric=metric,
-            forward=forward,
-            under=conditions(num_lanes),
-        )
-        assert metric._to_sync
+    evaluate(model, Loader(dataset(), batch_size=16), metric=metric, forward=forward, under=conditions(4))
+    assert metric._to_sync
     assert not any(modes)
     assert [module.training for module in model] == [True, True, False]
 

@@ -1,7 +1,6 @@
 """Evaluation: every sample once, in eval mode, without gradients, the same value on any number of processes.
 
-Owns running the lanes and exchanging their metric states. Leaves what a state is and how two become one to
-`fold`.
+Owns running the lanes and giving the metric what forward returned for them, in their order.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,16 +12,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from truestep.base.rng import kept_generators, seed_generators
 from truestep.errors import UsageError
 from truestep.run.data import Batch, Loader, filled_lanes
 from truestep.run.dist import Schedule, World, lanes_of, schedule
-from truestep.run.train.fold import Fold, State, find_obstacle, pack, to_device, unpack, without_sync
 from truestep.run.train.place import move
-
-_BATCHES_PER_MESSAGE = 32
-"""States of this many batches travel together: few messages, and bounded memory."""
 
 Forward = Callable[[nn.Module, Any], tuple[Any, ...]]
 
@@ -74,87 +70,43 @@ def _forward_pair(model: nn.Module, batch: Any) -> tuple[Any, ...]:
     return model(batch[0]), batch[1]
 
 
+@contextmanager
+def without_sync(metric: Any) -> Iterator[None]:
+    """Keep torchmetrics from adding up all processes' states in compute: each has the whole already."""
+    parts: list[Any] = list(metric.modules()) if isinstance(metric, nn.Module) else []
+    former = [(part, part._to_sync) for part in parts if hasattr(part, "_to_sync")]
+    for part, _ in former:
+        part._to_sync = False
+    try:
+        yield
+    finally:
+        for part, to_sync in former:
+            part._to_sync = to_sync
+
+
 def evaluate(
     model: nn.Module, loader: Loader, *, metric: Metric, forward: Forward | None, under: Conditions
 ) -> Any:
     """Return what the metric computes over the loader's whole dataset, in its order, lane by lane.
 
-    With several lanes each lane's state is made on its own, and all are folded in the order of batches and
-    lanes: the value has the same bits on any number of processes, and each of them returns it. A metric that
-    cannot be folded is updated lane after lane, and refused on several processes.
+    Several processes send each other what forward returned, and each updates the metric with all of it: the
+    value has the same bits on any number of processes, and each of them returns it.
     """
-    obstacle = find_obstacle(metric)
-    if obstacle is not None and under.world.size > 1:
-        raise UsageError(_refusal(obstacle, under.world))
     if under.device.type != "cpu" and hasattr(metric, "to"):
         metric.to(under.device)
     metric.reset()
-    is_folded = obstacle is None and under.num_lanes > 1
-    taker = _Folding(metric, under.world) if is_folded else _Updating(metric)
     with eval_mode(model), without_sync(metric), kept_generators():
-        _run_lanes(model, loader, forward=forward or _forward_pair, taker=taker, under=under)
-        taker.finish()
+        lanes = _run_lanes(model, loader, forward=forward or _forward_pair, under=under)
+        for number, outputs in enumerate(lanes):
+            seed_generators(under.seed, "metric", number)  # bits: of a metric that draws
+            metric.update(*outputs)
         return _plain(metric.compute())
 
 
-class _Updating:
-    """Updates a metric lane after lane."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def take(self, outputs: tuple[Any, ...], **_: int) -> None:
-        self._metric.update(*outputs)
-
-    def end_batch(self) -> None:
-        """Nothing is left to do."""
-
-    def finish(self) -> None:
-        """Nothing is left to do."""
-
-
-class _Folding:
-    """Makes each lane's state on its own, exchanges states from time to time, folds them in order."""
-
-    def __init__(self, metric: Metric, world: World) -> None:
-        self._fold, self._world = Fold(metric), world
-        self._states: list[tuple[int, int, State]] = []
-        self._num_batches = 0
-        self._is_checked = world.size == 1
-        self._obstacle: str | None = None
-
-    def take(self, outputs: tuple[Any, ...], *, step: int, lane: int) -> None:
-        self._states.append((step, lane, self._fold.make(outputs)))
-        if not self._is_checked:
-            self._is_checked = True
-            self._obstacle = self._fold.find_hidden(outputs)
-
-    def end_batch(self) -> None:
-        self._num_batches += 1
-        if self._num_batches % _BATCHES_PER_MESSAGE == 0:
-            self._exchange()
-
-    def finish(self) -> None:
-        self._exchange()
-        self._fold.load()
-
-    def _exchange(self) -> None:
-        states, self._states = to_device(self._states, torch.device("cpu")), []
-        if self._world.size > 1:
-            heard = self._world.gather((self._obstacle, pack(states)))
-            for obstacle, _ in heard:
-                if obstacle is not None:
-                    raise UsageError(_refusal(obstacle, self._world))
-            states = [entry for _, packed in heard for entry in unpack(packed)]
-        together = sorted(states, key=lambda entry: entry[:2])
-        # bits: by batch and lane, never by process.
-        self._fold.add(state for _, _, state in together)
-
-
 def _run_lanes(
-    model: nn.Module, loader: Loader, *, forward: Forward, taker: _Updating | _Folding, under: Conditions
-) -> None:
-    """Give the taker what forward returns for each of this process's lanes, batch after batch."""
+    model: nn.Module, loader: Loader, *, forward: Forward, under: Conditions
+) -> Iterator[tuple[Any, ...]]:
+    """Yield what forward returns for every lane of all processes, in the order of batches and lanes."""
     world, num_lanes = under.world, under.num_lanes
     lanes = lanes_of(world.rank, size=world.size, num_lanes=num_lanes)
     must_fill = under.in_step and world.size > 1
@@ -163,16 +115,26 @@ def _run_lanes(
     for index, batch in enumerate(loader.feed_in_order(seed=under.seed, num_lanes=num_lanes, lanes=lanes)):
         if must_fill and index == 0:
             spare = _share_spare(batch, plan(batch.num_samples), world)
+        outputs = []
         for lane in batch.lanes:
             # bits: sampling in a forward pass (Monte-Carlo dropout) draws the same each time.
             seed_generators(under.seed, "evaluate", batch.step, lane.lane)
             data = lane.data if under.device.type == "cpu" else move(lane.data, under.device)
-            taker.take(forward(model, data), step=batch.step, lane=lane.lane)
+            outputs.append(forward(model, data))
         if must_fill:
             spare = batch.lanes[0].data if batch.lanes else spare
             for _ in range(len(plan(batch.num_samples).rounds) - len(batch.lanes)):
                 forward(model, move(spare, under.device))  # the others wait for this process in theirs
-        taker.end_batch()
+        # bits: processes hold contiguous lanes, so their order is that of the lanes.
+        yield from outputs if world.size == 1 else _share(outputs, under)
+
+
+def _share(outputs: list[tuple[Any, ...]], under: Conditions) -> Iterator[tuple[Any, ...]]:
+    """Yield all processes' outputs of one batch, in order of rank."""
+    # A copy of a part (a column of the predictions) is sent without the rest of its memory.
+    own = tree_map_only(torch.Tensor, lambda tensor: tensor.cpu().clone(), outputs)
+    for of_rank in under.world.gather(own):
+        yield from tree_map_only(torch.Tensor, lambda tensor: tensor.to(under.device), of_rank)
 
 
 def _plan(num_samples: int, under: Conditions) -> Schedule:
@@ -186,15 +148,6 @@ def _share_spare(batch: Batch, plan: Schedule, world: World) -> Any:
         return None
     offered = world.gather([lane.data for lane in batch.lanes[:1]])
     return next(data for rank in offered for data in rank)
-
-
-def _refusal(obstacle: str, world: World) -> str:
-    return (
-        f"this metric cannot be computed on {world.size} processes: {obstacle}, so the states of several "
-        f"lanes cannot be made into one. Pass a torchmetrics Metric, or a MetricCollection of them, whose "
-        f"states are made with add_state(..., dist_reduce_fx='sum') or another named reduction; or evaluate "
-        f"on one process."
-    )
 
 
 def _plain(value: Any) -> Any:
