@@ -367,7 +367,9 @@ def _read_shards(*, with_index: bool) -> Callable[[Path], None]:
     def read(folder: Path) -> None:
         with tempfile.TemporaryDirectory() as kept:
             cache = ts.ShardCache(folder=kept, num_tries=1, pause_s=0.0)
-            index = folder / "index.json" if with_index else None
+            index = folder / "index.json" if with_index else Path(kept) / "index.json"
+            if not with_index:
+                write_index(str(folder / f"*.{folder.name}"), index, cache=cache)
             shards = ts.Shards(str(folder / f"*.{folder.name}"), index=index, cache=cache)
             for sample in range(min(6, len(shards))):
                 with _told(shards):

@@ -26,6 +26,7 @@ from torch import nn
 from torch.optim import AdamW
 
 import truestep as ts
+from truestep.run.data.shards import write_index
 
 KINDS = ("tar", "parquet", "arrow")
 NUM_SHARDS = 6
@@ -79,12 +80,12 @@ def decode(sample: dict[str, Any]) -> tuple[torch.Tensor, int]:
 
 
 class Flaky(LocalFileSystem):
-    """Files of this machine behind requests of which some fail, and some are too slow."""
+    """Files of this machine behind requests of which some fail, and some are slow."""
 
     protocol = "flaky"
     failing = 0.05
     slow = 0.05
-    slow_s = 0.6
+    slow_s = 0.3
     num_requests = 0
     chance = random.SystemRandom()
 
@@ -157,11 +158,14 @@ def upload(address: str, files: list[Path], bucket: str = "bucket") -> str:
 
 
 def shards_of(
-    urls: Any, cache: Path, num_tries: int = 8, timeout_s: float = 0.3, **options: Any
+    urls: Any, cache: Path, num_tries: int = 8, index: str | Path | None = None, **options: Any
 ) -> ts.Shards:
-    """The dataset of the tests: a window of two shards, and little patience."""
-    settings = ts.ShardCache(folder=cache, num_tries=num_tries, timeout_s=timeout_s, pause_s=0.01)
-    return ts.Shards(urls, **{"window": 2, "decode": decode, "cache": settings, **options})
+    """The dataset of the tests: a window of two shards, little patience, and an index if it has none."""
+    settings = ts.ShardCache(folder=cache, num_tries=num_tries, pause_s=0.01)
+    if index is None:
+        index = Path(f"{cache}.json")
+        write_index(urls, index, cache=settings)
+    return ts.Shards(urls, **{"index": index, "window": 2, "decode": decode, "cache": settings, **options})
 
 
 def train(

@@ -56,7 +56,6 @@ def bucket(s3: tuple[str, str], root: Path, kind: str) -> dict[str, Any]:
         "cache": str(root / "cache"),
         "index": f"{name}/{kind}.json",
         "storage": shard_files.storage_of(address),
-        "timeout_s": 20.0,
     }
 
 

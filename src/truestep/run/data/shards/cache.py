@@ -54,7 +54,6 @@ class Cache:
         self.settings = settings
         self.storage = storage
         self.folder = settings.path.absolute()
-        self._num_tries = 0
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -78,21 +77,6 @@ class Cache:
             held.lock.acquire(SHARED)
         os.utime(held.ready)
         return held
-
-    def is_ready(self, shard: Shard) -> bool:
-        """Tell whether a shard can be read without waiting for it."""
-        try:
-            return self._is_ready(shard, self._held(shard, self._entry(shard)))
-        except FileNotFoundError:
-            return False
-
-    def prepare(self, shard: Shard) -> None:
-        """Make a shard ready for later, unless somebody else is at it."""
-        held = self._held(shard, self._entry(shard))
-        if self._is_ready(shard, held) or not held.lock.acquire(ALONE, waits=False):
-            return
-        self._make(shard, held)
-        held.lock.release()
 
     def tidy(self) -> None:
         """Remove what was not used for longest while there is too much; what is open stays."""
@@ -150,7 +134,7 @@ class Cache:
         self.tidy()
 
     def _try(self, shard: Shard, held: Held) -> None:
-        part = self._new_part(held)
+        part = held.ready.with_suffix(".part")  # the lock is held alone: nobody else writes it
         is_local = local_path(shard.url) is not None
         if not is_local:
             self._fetch(shard, held.raw, part)
@@ -162,16 +146,8 @@ class Cache:
         if shard.kind == "parquet" and not is_local:
             held.raw.unlink()
 
-    def _new_part(self, held: Held) -> Path:
-        """Return a name that no try had before: one that was given up may still write into its file."""
-        for left in self.folder.iterdir():
-            if left.stem == held.ready.stem and left.suffix.startswith(".part"):
-                left.unlink(missing_ok=True)
-        self._num_tries += 1
-        return held.ready.with_suffix(f".part{os.getpid()}-{self._num_tries}")
-
     def _fetch(self, shard: Shard, raw: Path, part: Path) -> None:
-        remote.fetch(shard.url, part, storage=self.storage, timeout_s=self.settings.timeout_s)
+        remote.fetch(shard.url, part, storage=self.storage)
         check_bytes(shard, part)
         part.replace(raw)
 
@@ -180,7 +156,7 @@ class Cache:
         with os.scandir(self.folder) as files:
             for file in files:
                 name, _, suffix = file.name.rpartition(".")
-                if suffix == "raw" or suffix in READY.values() or suffix.startswith("part"):
+                if suffix in ("raw", "part", *READY.values()):
                     try:
                         facts = file.stat()
                     except FileNotFoundError:

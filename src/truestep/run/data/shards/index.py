@@ -6,7 +6,7 @@ Owns the format of `index.json`, and which shard of the index a name means. Leav
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,26 +89,13 @@ def look_up(urls: Sequence[str], entries: Mapping[str, Mapping[str, Any]], *, so
     ]
 
 
-def leave_out(urls: Sequence[str], skip: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the names that stay, and those that are skipped; a skip is a whole name or the end of one."""
-    wanted = {f"/{each}" for each in skip}
-    skipped = [url for url in urls if any(f"/{url}".endswith(each) for each in wanted)] if wanted else []
-    unknown = sorted(each[1:] for each in wanted if not any(f"/{url}".endswith(each) for url in skipped))
-    if unknown:
-        raise UsageError(f"skip names unknown shards: {_few(unknown)}. Pass full names, such as {urls[0]!r}.")
-    gone = set(skipped)
-    return [url for url in urls if url not in gone], skipped
-
-
-def describe(shards: Sequence[Shard], *, skipped: Sequence[str], window: int) -> str:
+def describe(shards: Sequence[Shard], *, window: int) -> str:
     """Return what a run's recipe says of a dataset: what is in it, wherever it lies, and its order."""
     hashed = hashlib.blake2b(digest_size=16)
     for shard in shards:
         hashed.update(f"{shard.num_samples} {shard.num_bytes} {shard.checksum}\n".encode())
     kinds = "/".join(sorted({shard.kind for shard in shards}))
-    left_out = f", skipped {len(skipped)}: {_few(_relative(skipped))}" if skipped else ""
-    order = f"window {window}, order {windows.VERSION}"
-    return f"{len(shards)} {kinds} shards {hashed.hexdigest()}, {order}{left_out}"
+    return f"{len(shards)} {kinds} shards {hashed.hexdigest()}, window {window}, order {windows.VERSION}"
 
 
 def _entry(url: str, entries: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -24,21 +24,20 @@ class ShardCache:
 
     `folder` is shared by all processes of the machine; None is `~/.cache/truestep/shards`. Shards that were
     not used for longest go first when there are more than `max_bytes`, never one that is open. A shard is
-    tried `num_tries` times, with pauses that begin at `pause_s` and double. A try fails if no byte comes
-    for `timeout_s`.
+    tried `num_tries` times, with pauses that begin at `pause_s` and double. How long a try waits for an
+    answer is set in the file system's options: `Shards(storage=...)`.
     """
 
     folder: str | Path | None = None
     max_bytes: int = 100 * GIGABYTE
     num_tries: int = 5
-    timeout_s: float = 60.0
     pause_s: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.num_tries < 1 or self.timeout_s <= 0 or self.pause_s < 0 or self.max_bytes < 0:
+        if self.num_tries < 1 or self.pause_s < 0 or self.max_bytes < 0:
             raise UsageError(
-                "a ShardCache needs num_tries from 1 on, timeout_s above 0, pause_s and max_bytes from 0 on,"
-                f" got {self}. Leave out what you do not need to change."
+                "a ShardCache needs num_tries from 1 on, pause_s and max_bytes from 0 on, got"
+                f" {self}. Leave out what you do not need to change."
             )
 
     @property
@@ -71,7 +70,7 @@ def persist(attempt: Callable[[], T], *, url: str, settings: ShardCache, advice:
 
 
 def _repair(url: str) -> str:
-    return f"Repair it, or leave it out: skip=[{short_name(url)!r}]."
+    return f"Repair it, or leave {short_name(url)!r} out of the names and write the index again."
 
 
 def _has_no_room(error: Exception) -> bool:

@@ -39,11 +39,6 @@ class Windows:
             found[inside] = self._locate(number, positions[inside] - self._begins[number])
         return found
 
-    def around(self, shard: int) -> tuple[list[int], list[int]]:
-        """Return the shards of the window with this shard, and those of the window that follows."""
-        number = int(self._shards.inverse(np.array([shard]))[0]) // self._window
-        return self._shards_of(number).tolist(), self._shards_of(number + 1).tolist()
-
     def _locate(self, number: int, places: Indices) -> Indices:
         shards = self._shards_of(number)
         starts = self._starts[shards]
