@@ -4,17 +4,14 @@ Owns which sample belongs to which part. Leaves the order inside an epoch to the
 """
 
 import math
-import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, SupportsIndex, cast, overload
+from typing import Any, overload
 
 import numpy as np
 
 from truestep.base import rng
 from truestep.errors import UsageError
 from truestep.run.data.permutation import Indices, Order, Permutation
-
-_FEW = 48
 
 
 class PartIndices(Sequence[int]):
@@ -34,16 +31,7 @@ class PartIndices(Sequence[int]):
     def __getitem__(self, index: int | slice) -> int | list[int]:
         if isinstance(index, slice):
             return self.at(range(len(self))[index])
-        return self._permutation.index(self._positions[index])
-
-    def __contains__(self, index: object) -> bool:
-        try:
-            number = operator.index(cast(SupportsIndex, index))
-        except TypeError:
-            return False
-        if not 0 <= number < self._permutation.n:
-            return False
-        return int(self._permutation.inverse(np.array([number]))[0]) in self._positions
+        return int(self._permutation(np.array([self._positions[index]]))[0])
 
     def __iter__(self) -> Iterator[int]:
         order = Order(len(self), seed=0, epoch=0, shuffle=False, onto=self.locate)
@@ -51,8 +39,6 @@ class PartIndices(Sequence[int]):
 
     def at(self, places: Sequence[int]) -> list[int]:
         """Return the indices at several places of the part."""
-        if len(places) < _FEW:
-            return [self[place] for place in places]
         found: list[int] = self.locate(np.asarray(places, dtype=np.int64)).tolist()
         return found
 

@@ -24,7 +24,6 @@ _LARGEST = 1 << 62
 _NUM_ROUNDS = 6
 _MIN_BITS = 8
 _FIRST_CHUNK, _CHUNK = 2048, 32768
-_FEW = 12
 _SHIFT_FIRST, _SHIFT_SECOND = np.uint32(16), np.uint32(13)
 _MULTIPLY_FIRST, _MULTIPLY_SECOND = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 _WORD = 0xFFFFFFFF
@@ -37,14 +36,6 @@ def _mix(words: Words, scratch: Words) -> None:
     words ^= np.right_shift(words, _SHIFT_SECOND, out=scratch)
     words *= _MULTIPLY_SECOND
     words ^= np.right_shift(words, _SHIFT_FIRST, out=scratch)
-
-
-def _mix_one(word: int) -> int:
-    word ^= word >> 16
-    word = word * 0x85EBCA6B & _WORD
-    word ^= word >> 13
-    word = word * 0xC2B2AE35 & _WORD
-    return word ^ word >> 16
 
 
 def _outside(n: int, smallest: int, largest: int) -> UsageError:
@@ -98,12 +89,6 @@ class Permutation:
             self._walk(numbers, self._turns_back) if self._table is None else self._table.argsort()[numbers]
         )
 
-    def index(self, position: int) -> int:
-        """Return the index at one position: plain integers are faster than NumPy for a few of them."""
-        if not 0 <= position < self.n:
-            raise _outside(self.n, position, position)
-        return self._walk_one(position, self._turns) if self._table is None else int(self._table[position])
-
     def _checked(self, numbers: npt.NDArray[Any]) -> Numbers:
         # A negative number becomes a huge one here, so one comparison finds both ends.
         unsigned = np.asarray(numbers).astype(np.uint64)
@@ -125,12 +110,10 @@ class Permutation:
     def _walk(self, numbers: Numbers, turns: Turns) -> Indices:
         flat = self._network(numbers.reshape(-1), turns)
         outside = np.flatnonzero(flat >= self.n)
-        while outside.size > _FEW:
+        while outside.size:
             walked = self._network(flat[outside], turns)
             flat[outside] = walked
             outside = outside[walked >= self.n]
-        for place in outside.tolist():
-            flat[place] = self._walk_one(int(flat[place]), turns)
         return flat.reshape(numbers.shape).astype(np.int64)
 
     def _network(self, numbers: Numbers, turns: Turns) -> Numbers:
@@ -149,19 +132,6 @@ class Permutation:
         joined <<= right_bits
         joined |= right
         return joined
-
-    def _walk_one(self, number: int, turns: Turns) -> int:
-        right_bits, left_mask, right_mask = self._right_bits, self._left_mask, self._right_mask
-        while True:
-            left, right = number >> right_bits, number & right_mask
-            for turn, key in turns:
-                if turn & 1:
-                    right ^= _mix_one(left + key & _WORD) & right_mask
-                else:
-                    left ^= _mix_one(right + key & _WORD) & left_mask
-            number = left << right_bits | right
-            if number < self.n:
-                return number
 
 
 class Order:
@@ -187,14 +157,11 @@ class Order:
         self._onto = onto
         self._start = self._stop = 0
         self._array: Indices = np.empty(0, dtype=np.int64)
-        self._list: list[int] | None = []
 
     def indices(self, start: int, stop: int) -> list[int]:
         """Return the indices at positions start to stop as plain integers."""
-        chunk = self._list
-        if chunk is not None and self._start <= start and stop <= self._stop:
-            return chunk[start - self._start : stop - self._start]
-        return self._slice_of_list(start, stop)
+        found: list[int] = self.array(start, stop).tolist()
+        return found
 
     def array(self, start: int, stop: int) -> Indices:
         """Return the indices at positions start to stop as an array, to be read and not written."""
@@ -207,17 +174,6 @@ class Order:
             pieces.append(self._array[start - self._start : end - self._start])
             start = end
         return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
-
-    def _slice_of_list(self, start: int, stop: int) -> list[int]:
-        found: list[int] = []
-        while start < stop:
-            self._hold(start)
-            if self._list is None:
-                self._list = self._array.tolist()
-            end = min(stop, self._stop)
-            found += self._list[start - self._start : end - self._start]
-            start = end
-        return found
 
     def _hold(self, position: int) -> None:
         if self._start <= position < self._stop:
@@ -232,4 +188,3 @@ class Order:
         if self._permutation is not None:
             array = self._permutation(array)
         self._array = array if self._onto is None else self._onto(array)
-        self._list = None

@@ -44,8 +44,6 @@ class TreeReduce:
         self._scratch: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
         self.nodes = self._all_nodes[rank]
         """This process's lanes, cut into the largest aligned subtrees: `all_reduce` takes their sums."""
-        self.num_bytes_sent = 0
-        self.num_messages = 0
 
     def close(self) -> None:
         """Forget the group: DDP keeps its hook, and so this object, longer than the group may last."""
@@ -150,8 +148,6 @@ class TreeReduce:
         operations += [_operation(dist.irecv, message, self._group) for message in receives]
         if not operations:
             return []
-        self.num_messages += len(sends)
-        self.num_bytes_sent += sum(tensor.nbytes for _, tensor in sends)
         works = dist.batch_isend_irecv(operations)
         if len(works) != len(operations):  # NCCL gives one for the whole batch (untested on a GPU)
             works = works[:1] * len(operations)
@@ -174,41 +170,6 @@ def neutral(like: torch.Tensor) -> torch.Tensor:
     """
     # bits: x + -0.0 is x for every x; -0.0 + 0.0 would be 0.0.
     return torch.full_like(like, -0.0)
-
-
-def cost(*, size: int, num_lanes: int, num_bytes: int, itemsize: int = 4) -> tuple[int, int]:
-    """Compute the most bytes and the most messages that any process sends to sum tensors of `num_bytes`.
-
-    >>> cost(size=4, num_lanes=8, num_bytes=4_000_000)
-    (6000000, 4)
-    """
-    length = num_bytes // itemsize
-    all_nodes = _nodes_of_all(size=size, num_lanes=num_lanes)
-    if size == 1:
-        return 0, 0
-    if _can_halve(all_nodes):
-        sent = [_lengths_halving(rank, size=size, length=length) for rank in range(size)]
-    else:
-        widths = [part.stop - part.start for part in _slices(length, size)]
-        num_filled = sum(map(bool, widths))
-        sent = [
-            (
-                len(nodes) * (length - width) + width * (size - 1),
-                len(nodes) * (num_filled - bool(width)) + bool(width) * (size - 1),
-            )
-            for nodes, width in zip(all_nodes, widths, strict=True)
-        ]
-    return itemsize * max(total for total, _ in sent), max(count for _, count in sent)
-
-
-def _lengths_halving(rank: int, *, size: int, length: int) -> tuple[int, int]:
-    """Return how many values and messages one process sends while halving and doubling."""
-    lengths = [
-        part.stop - part.start
-        for _, kept, given in _halves(rank, size=size, length=length)
-        for part in (kept, given)
-    ]
-    return sum(lengths), sum(map(bool, lengths))
 
 
 def _nodes_of_all(*, size: int, num_lanes: int) -> list[list[Node]]:
