@@ -1,14 +1,12 @@
 """Snapshots are published complete or not at all; damage is named, never loaded, never unpickled."""
 
-import errno
 import json
 import os
 import pickle
 import random
 import re
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -345,61 +343,6 @@ def test_leftovers_of_a_process_with_the_same_number_are_no_obstacle(
 
 
 # A full disk
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of 4 MB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small tmpfs needs root")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def test_a_full_disk_fails_the_save_and_keeps_the_last_good_one(
-    small_disk: Path, make_snapshot: Make
-) -> None:
-    folder = small_disk / "snapshots"
-    store = Store(folder, run_id="run-a")
-    store.save(make_snapshot(10))
-    big = Snapshot(cursor=20, states={"model": torch.zeros(8 << 20, dtype=torch.uint8)}, facts={})
-    message = (
-        r"step-000000000020 could not be written: No space left on device \(ENOSPC\); [\d,]+ bytes are free"
-    )
-    with pytest.raises(SaveFailed, match=message) as caught:
-        store.save(big)
-    assert "Earlier snapshots are intact: make room" in str(caught.value)
-    assert names(folder) == [step(folder, 10).name]
-    loaded, damages = store.load_newest()
-    assert loaded is not None and damages == []
-    assert digest_state(loaded.states) == digest_state(make_snapshot(10).states)
-    store.save(make_snapshot(20))
-    assert names(folder) == [step(folder, 10).name, step(folder, 20).name]
-
-
-@pytest.mark.parametrize("name", ["mkdir", "open", "write", "fsync", "rename"])
-def test_any_refusing_system_call_fails_the_save_and_keeps_the_last_good_one(
-    name: str, store: Store, folder: Path, make_snapshot: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.save(make_snapshot(10))
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, name, refuse)
-        with pytest.raises(SaveFailed, match=r"Input/output error \(EIO\)"):
-            store.save(make_snapshot(20))
-        if name != "mkdir":  # an attachment is one file
-            with pytest.raises(SaveFailed, match=r"witness\.json could not be written: Input/output error"):
-                store.attach(10, "witness", value=1)
-    store.clean()
-    assert names(folder) == [step(folder, 10).name]
-    loaded, _ = store.load_newest()
-    assert loaded is not None and loaded.cursor == 10
 
 
 def test_a_file_in_place_of_the_folder_fails_the_save(tmp_path: Path, make_snapshot: Make) -> None:

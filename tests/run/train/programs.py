@@ -1,10 +1,8 @@
 """Training programs put together from features, as people combine them.
 
 A `Program` is what is trained, a `Life` one start of its script and how that ends. `train` is the script.
-Both print as the line that makes them: only what differs from the simplest program.
 """
 
-import copy
 import json
 import math
 import multiprocessing
@@ -13,7 +11,7 @@ import random
 import signal
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
-from torch.optim import SGD, Adagrad, AdamW, Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 from torchmetrics import MeanMetric
 
 import truestep as ts
@@ -38,38 +36,14 @@ GENERATORS: dict[str, Callable[[], float]] = {
 }
 PLACES = (
     *("before", "body", "lane", "lanes", "end", "between", "after"),
-    *("sample", "collate", "forward", "evaluate", "first"),
+    *("sample", "forward", "evaluate", "first"),
 )
 """Where a program can draw: before the first loop, in a step before, in and after its lanes, at its end,
 between and after loops, in the data, in the model, in an evaluation, and on the first process alone."""
 
-ENDS = ("body", "lane", "lanes", "end", "between", "after", "evaluate", "sample", "save", "moment")
-"""Where a life can end: in the script's own code, at a system call of a save, or after a time."""
 
-BUFFERS: dict[str, Callable[[], torch.Tensor]] = {
-    "conjugate": lambda: torch.polar(torch.ones(3), torch.arange(3.0)).conj(),
-    "expanded": lambda: torch.arange(3.0).view(3, 1).expand(3, 2),
-    "strided": lambda: torch.arange(10.0)[1::3],
-    "bool": lambda: torch.tensor([True, False]),
-    "empty": lambda: torch.empty(0, 3),
-    "float8": lambda: torch.arange(4.0).to(torch.float8_e4m3fn),
-}
-
-
-class _Short:
-    """Prints a dataclass as the call that makes it, without what is as it would be anyway."""
-
-    def __repr__(self) -> str:
-        given = [
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in fields(self)  # type: ignore[arg-type]
-            if getattr(self, field.name) != field.default
-        ]
-        return f"{type(self).__name__}({', '.join(given)})"
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Program(_Short):
+@dataclass(frozen=True, kw_only=True)
+class Program:
     """What is trained: each field is one feature, and its default is to do without."""
 
     lanes: int = 1
@@ -86,37 +60,25 @@ class Program(_Short):
     num_samples: int = 16
     shuffle: bool = True
     drop_last: bool = False
-    own_collate: bool = False
-    own_loaders: bool = False
-    """Whether each phase has a loader of its own."""
     norm: str = ""
-    buffer: str = ""
     optimizer: str = "sgd"
-    second: str = ""
-    """A second optimizer: of other parameters in the same pass, in a pass of its own, or for later phases."""
+    has_critic: bool = False
+    """Whether a second model with an optimizer of its own learns in a pass of its own."""
     scheduler: str = ""
-    ema: str = ""
-    clip: str = ""
-    losses: str = ""
-    """Two losses of a lane: each with its forward and backward, of one forward, or with one backward."""
-    stray: str = ""
-    """Where the model is also run and nothing is learned from it, without no_grad."""
+    has_ema: bool = False
+    clips: bool = False
+    has_two_losses: bool = False
+    """Whether each lane has two losses, each with its forward and backward."""
     is_weighted: bool = False
     skips_at: int | None = None
     """The step in which the loss is not finite."""
     evaluates: str = ""
-    between: str = ""
-    """What the script does between its loops: divide the learning rate, or add a group of parameters."""
-    has_notes: bool = False
-    """Whether it tracks state of its own."""
-    untracked: str = ""
-    precision: str = "fp32"
     every_steps: int = 2
     in_background: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Life(_Short):
+@dataclass(frozen=True, kw_only=True)
+class Life:
     """One start of a program's script, on how many processes, and how it ends: '' is the script's own end."""
 
     processes: int = 1
@@ -210,17 +172,6 @@ class Stream(IterableDataset[Any]):
         self._next = state["next"]
 
 
-class Collate:
-    """A collate function that draws."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-
-    def __call__(self, samples: list[Any]) -> Any:
-        x, y = default_collate(samples)
-        return x + draw(self._program, "collate"), y
-
-
 NORMS: dict[str, Callable[[], nn.Module]] = {
     "": nn.Identity,
     "batch": lambda: nn.BatchNorm1d(6),
@@ -236,52 +187,18 @@ class Model(nn.Module):
         super().__init__()
         self._program = program
         self.first, self.norm, self.last = nn.Linear(4, 6), NORMS[program.norm](), nn.Linear(6, 3)
-        self.is_counting = False
-        if program.buffer:
-            self.register_buffer("buffer", BUFFERS.get(program.buffer, lambda: torch.zeros(()))())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.is_counting and self.training:
-            self.buffer += 1
         noise = draw(self._program, "forward") if self.training else 0.0
         return self.last(torch.tanh(self.norm(self.first(x)) + noise))
 
 
-class Notes:
-    """State of the user's own, of the kinds that a state_dict may hold."""
-
-    def __init__(self) -> None:
-        self.value, self.best, self.history = 0.0, None, []
-        self.own = numpy.random.default_rng(5)
-        self.of_torch = torch.Generator().manual_seed(5)
-
-    def add(self, value: float) -> None:
-        """Take in a number, and draw from generators of its own."""
-        self.value = (
-            self.value / 2 + value + self.own.random() + torch.rand((), generator=self.of_torch).item()
-        )
-        self.best = self.value if self.best is None else max(self.best, self.value)
-        self.history.append(self.value)
-
-    def state_dict(self) -> dict[str, Any]:
-        kept = {"value": self.value, "best": self.best, "history": self.history}
-        return {**kept, "own": self.own.bit_generator.state, "of_torch": self.of_torch.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.value, self.best, self.history = state["value"], state["best"], list(state["history"])
-        self.own.bit_generator.state = state["own"]
-        self.of_torch.set_state(state["of_torch"])
-
-
 OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "sgd": lambda parameters: SGD(parameters, lr=0.1),
-    "momentum": lambda parameters: SGD(parameters, lr=0.05, momentum=0.9, nesterov=True),
     "adamw": lambda parameters: AdamW(parameters, lr=0.02, amsgrad=True),
-    "adagrad": lambda parameters: Adagrad(parameters, lr=0.05),
 }
 SCHEDULERS: dict[str, Callable[[Optimizer], Any]] = {
     "cosine": lambda optimizer: CosineAnnealingLR(optimizer, T_max=6),
-    "one cycle": lambda optimizer: OneCycleLR(optimizer, 0.2, total_steps=50, cycle_momentum=False),
     "by hand": lambda optimizer: LambdaLR(optimizer, lambda step: 1 / (1 + step)),
     "plateau": lambda optimizer: ReduceLROnPlateau(optimizer, patience=0),
 }
@@ -292,51 +209,34 @@ class Script:
 
     def __init__(self, run: ts.Run, program: Program, life: Life, fate: Fate) -> None:
         self.run, self.program, self.life, self.fate = run, program, life, fate
-        self.model = run.place(Model(program), precision=program.precision, parallel=life.parallel)
+        self.model = run.place(Model(program), parallel=life.parallel)
         self.critic = run.place(nn.Linear(3, 3), parallel=life.parallel)
-        self.optimizers = self._make_optimizers()
-        self.scheduler = SCHEDULERS[program.scheduler](self.optimizers[0]) if program.scheduler else None
-        self.ema = self._make_ema()
-        self.notes = Notes() if program.has_notes else None
-        self.number = 0
+        make = OPTIMIZERS[program.optimizer]
+        self.optimizer, self.second = make(self.model.parameters()), make(self.critic.parameters())
+        self.scheduler = SCHEDULERS[program.scheduler](self.optimizer) if program.scheduler else None
+        self.ema = (
+            AveragedModel(self.model, avg_fn=lambda old, new, _: 0.5 * old + 0.5 * new, use_buffers=True)
+            if program.has_ema
+            else None
+        )
         self.before = draw(program, "before")
         self.drawn: dict[str, list[float]] = {"between": [], "after": []}
-        kept = {name: item for name, item in self.parts().items() if name != program.untracked}
-        run.track(**kept)
-
-    def _make_optimizers(self) -> list[Optimizer]:
-        make, second = OPTIMIZERS[self.program.optimizer], self.program.second
-        parts = [list(self.model.parameters())]
-        if second == "same pass":
-            parts = [list(self.model.first.parameters()), list(self.model.last.parameters())]
-        elif second == "own pass":
-            parts.append(list(self.critic.parameters()))
-        elif second == "later phases":
-            parts.append(list(self.model.parameters()))
-        elif self.program.between == "group":
-            parts = [list(self.model.first.parameters())]  # the rest is added between loops
-        return [make(part) for part in parts]
-
-    def _make_ema(self) -> Any:
-        if self.program.ema == "averaged":
-            return AveragedModel(
-                self.model,
-                avg_fn=lambda old, new, _: 0.5 * old + 0.5 * new,
-                use_buffers=self.program.buffer != "float8",
-            )
-        return copy.deepcopy(self.model) if self.program.ema else None
+        run.track(**self.parts())
 
     def parts(self) -> dict[str, Any]:
         """Return everything that has a state, by name."""
-        named = {f"optimizer{number or ''}": item for number, item in enumerate(self.optimizers)}
-        others = {"scheduler": self.scheduler, "ema": self.ema, "notes": self.notes}
-        found = {"model": self.model, **named, **others}
-        if self.program.second == "own pass":
-            found["critic"] = self.critic
+        found = {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+            "ema": self.ema,
+        }
+        if self.program.has_critic:
+            found |= {"critic": self.critic, "second": self.second}
         return {name: item for name, item in found.items() if item is not None}
 
-    def loader(self, phase: int = 0, *, workers: int, has_end: bool = False) -> ts.Loader:
-        """Return the loader of a phase, or for an evaluation, which needs an end."""
+    def loader(self, *, workers: int, has_end: bool = False) -> ts.Loader:
+        """Return a loader for training, or for an evaluation, which needs an end."""
         program = self.program
         x, y = tensors(program.num_samples)
         data = {
@@ -346,57 +246,39 @@ class Script:
             "stream": lambda: Stream(program, self.fate, is_endless=False),
             "endless": lambda: Stream(program, self.fate, is_endless=not has_end),
         }[program.data]()
-        collate = Collate(program) if program.own_collate else None
-        options = {"shuffle": program.shuffle, "drop_last": program.drop_last, "collate": collate}
-        return ts.Loader(data, batch_size=12 if phase % 2 else 8, workers=workers, **options)
+        options = {"shuffle": program.shuffle, "drop_last": program.drop_last}
+        return ts.Loader(data, batch_size=8, workers=workers, **options)
 
     def go(self) -> None:
         """Run all loops."""
-        shared = self.loader(workers=self.life.workers)
+        loader = self.loader(workers=self.life.workers)
         for phase, length in enumerate(self.program.phases):
-            own = self.program.own_loaders
-            loader = self.loader(phase, workers=self.life.workers) if own else shared
             amount = {"epochs": 1 + length // 4} if self.program.in_epochs else {"steps": length}
             for step in self.run.steps(loader, **amount):
-                self.step(step, phase)
+                self.step(step)
                 if step.index == self.program.leaves_at:
                     break
             self.between(phase)
         self.fate.reach("after", 0)
         self.drawn["after"].append(draw(self.program, "after"))
-        if "after" in self.program.evaluates:
-            self.drawn["after"].append(self.evaluate("after"))
 
-    def step(self, step: Any, phase: int) -> None:
+    def step(self, step: Any) -> None:
         """Do one step as the program says."""
         program, index = self.program, step.index
-        optimizer, *others = self.optimizers
-        if program.second == "later phases" and phase:
-            (optimizer,) = others
         self.fate.reach("body", index)
-        self.model.is_counting = index >= {"counting": 0, "counting late": 2}.get(program.buffer, math.inf)
         scale = 1 + 0.1 * draw(program, "body", index)
-        if program.untracked == "number":  # in every pass: only the first one's gradient is compared
-            scale = scale * (1 + 0.01 * self.number)
-        if program.second == "own pass":
+        if program.has_critic:
             for x, y in step:
                 step.backward(F.cross_entropy(self.critic(self.model(scale * x).detach()), y))
-            step.update(others[0])
+            step.update(self.second)
         for x, y in step:
             self.lane(step, scale * x, y)
         self.fate.reach("lanes", index)
-        if program.stray == "lanes":
-            self.model(torch.ones(2, 4))
         noise = draw(program, "lanes", index)
         step.log(noise=noise)
-        clip = {"norm": {"clip_norm": 0.1}, "value": {"clip_value": 0.05}}.get(program.clip, {})
-        moves = program.scheduler in ("cosine", "one cycle") and optimizer is self.optimizers[0]
-        step.update(optimizer, **clip, scheduler=self.scheduler if moves else None)
-        if program.second == "same pass":
-            step.update(others[0], **clip)
-        self.finish(index, noise)
-        if program.stray == "end":
-            self.model(torch.ones(2, 4))
+        moves = self.scheduler if program.scheduler == "cosine" else None
+        step.update(self.optimizer, clip_norm=0.1 if program.clips else None, scheduler=moves)
+        self.finish(index)
         self.fate.reach("end", index)
 
     def lane(self, step: Any, x: torch.Tensor, y: torch.Tensor) -> None:
@@ -408,35 +290,23 @@ class Script:
         if index == program.skips_at and int(y[0]) == 0:
             loss = loss * math.inf
         weight = 1 + int((y > 0).sum()) if program.is_weighted else None
-        if program.losses == "joint":
-            loss = loss + self.model(0.5 * x).square().mean()
-        step.backward(loss, weight=weight, retain_graph=program.losses == "retained")
-        if program.losses == "retained":
-            step.backward(loss * 0.5, weight=weight)
-        if program.losses == "two":
+        step.backward(loss, weight=weight)
+        if program.has_two_losses:
             step.backward(self.model(0.5 * x).square().mean(), weight=weight)
-        if program.stray == "lane":
-            self.model(x)
 
-    def finish(self, index: int, noise: float) -> None:
+    def finish(self, index: int) -> None:
         """Do what comes after a step's update."""
         program = self.program
-        self.number += 1
         with torch.no_grad():
             self.model.first.bias += 0.01 * draw(program, "end", index)
-        if program.evaluates.startswith("step") and index % 2:
+        if program.evaluates == "step" and index % 2:
             value = self.evaluate("step")
             if program.scheduler == "plateau":
                 self.scheduler.step(value)
         if program.scheduler == "by hand":
             self.scheduler.step()
-        if program.ema == "averaged":
+        if self.ema is not None:
             self.ema.update_parameters(self.model)
-        elif program.ema:
-            for old, new in zip(self.ema.parameters(), self.model.parameters(), strict=True):
-                old.detach().lerp_(new.detach(), 0.3)
-        if self.notes is not None:
-            self.notes.add(noise)
         if self.run.is_first:
             draw(program, "first", index)
 
@@ -450,12 +320,9 @@ class Script:
         self.drawn["between"].append(value)
         with torch.no_grad():
             self.model.last.bias += 0.01 * value
-        if program.between == "rate":
-            for group in self.optimizers[0].param_groups:
-                group["lr"] *= 0.5
-        if program.between == "group" and not program.second and not phase:
-            self.optimizers[0].add_param_group({"params": list(self.model.last.parameters())})
-        if "between" in program.evaluates:
+        for group in self.optimizer.param_groups:
+            group["lr"] *= 0.5
+        if program.evaluates == "between":
             self.evaluate("between")
 
     def evaluate(self, name: str) -> float:
@@ -466,8 +333,7 @@ class Script:
             x, y = batch
             return (F.cross_entropy(model(x + 0.1 * draw(self.program, "evaluate")), y),)
 
-        workers = self.life.workers if self.program.own_loaders else 0
-        loader = self.loader(workers=workers, has_end=True)
+        loader = self.loader(workers=0, has_end=True)
         return self.run.evaluate(self.model, loader, metric=MeanMetric(), forward=forward, name=name)
 
 

@@ -60,12 +60,6 @@ def test_a_run_takes_the_settings_beside_its_script(tmp_path: Path) -> None:
     assert start["recipe"]["placement"][0]["precision"] == "bf16"  # part of what the bits depend on
 
 
-def test_a_file_elsewhere_is_named_where_the_model_is_placed(tmp_path: Path) -> None:
-    write({"threads": 1, "precision": "bf16"}, tmp_path / "other.toml", comment="Written by a test.")
-    named = f"run.place(torch.nn.Linear(4, 2), settings={str(tmp_path / 'other.toml')!r})"
-    assert train(tmp_path, TRAIN.replace("run.place(torch.nn.Linear(4, 2))", named)) == "1 0 Autocast"
-
-
 def test_freed_memory_is_kept_if_the_settings_say_so(tmp_path: Path) -> None:
     mapping = f"import truestep as ts\nrun = ts.Run('runs/small', seed=1, progress=False)\n{MAPPED}"
     (tmp_path / "plain").mkdir()
