@@ -49,7 +49,7 @@ import torch
 import truestep as ts
 
 run = ts.Run("runs/small", seed=1, progress=False)
-model = run.place(torch.nn.Linear(4, 2), MORE)
+model = run.place(torch.nn.Linear(4, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 run.track(model=model, optimizer=optimizer)
 loader = ts.Loader(torch.ones(16, 4), batch_size=8)
@@ -61,13 +61,10 @@ print(loader.workers, torch.get_num_threads())
 """
 
 
-@pytest.mark.parametrize(("file", "more"), [("truestep.toml", ""), ("other.toml", "settings='other.toml'")])
-def test_settings_beside_a_script_of_ours_leave_the_workers_to_the_plan(
-    tmp_path: Path, file: str, more: str
-) -> None:
-    (tmp_path / file).write_text("[settings]\nworkers = 2\nthreads = 1\n")
+def test_settings_beside_a_script_of_ours_leave_the_workers_to_the_plan(tmp_path: Path) -> None:
+    (tmp_path / "truestep.toml").write_text("[settings]\nworkers = 2\nthreads = 1\n")
     script = tmp_path / "train.py"
-    script.write_text(OURS.replace("MORE", more))
+    script.write_text(OURS)
     for plan, told in ((watch.Plan(), "2 1\n"), (watch.Plan(workers=1), "1 1\n")):
         done = run_watched(script, folder=tmp_path, plan=plan, cwd=tmp_path)
         assert done.stdout == told, done.stderr

@@ -45,7 +45,6 @@ from truestep.run.train.norms import Norms
 from truestep.run.train.parallel import Team
 from truestep.run.train.progress import Terminal
 from truestep.run.train.settings import find as find_settings
-from truestep.run.train.settings import read as read_settings
 from truestep.run.train.step import NonFinite, Parts, Step
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -154,7 +153,6 @@ class Run:
         compile: bool = False,  # noqa: A002  torch's own word for it
         recompute: Sequence[str] = (),
         parallel: placing.Parallel = "ddp",
-        settings: str | os.PathLike[str] | None = None,
     ) -> ModuleT:
         """Move a model to the device and set how it runs; returns the same model.
 
@@ -163,11 +161,7 @@ class Run:
         sets how several processes share it, with the same bits: 'ddp' sums gradients while backward runs,
         'flat' after it (for models of which some parameters are not always used), 'fsdp' shards parameters
         and optimizer state: then make optimizers after this call, and an EMA before it, placed alike.
-        `settings` names another file than the `truestep.toml` beside the script.
         """
-        if settings is not None:
-            self._settings = read_settings(Path(settings))
-            self._pin(torch.get_num_threads())
         precision = self._settings.get("precision", precision)
         compile = self._settings.get("compile", compile)  # noqa: A001
         self.device = torch.device(device) if device is not None else self.device

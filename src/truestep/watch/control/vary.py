@@ -48,14 +48,14 @@ def vary_run(tape: Tape) -> None:
     """
     changes: dict[str, Function] = {"Run._claim": _begin_anew}
     if tape.plan.workers is not None:
-        changes |= {"find_settings": _without_workers, "read_settings": _without_workers}
+        changes["find_settings"] = _without_workers
     home = "truestep.run.train.run"
     put(tape, [Hook(f"{home}.{name}", act, changes=True) for name, act in changes.items()])
     tape.emit("run_arrives", sys.modules[home].Run)
 
 
-def _without_workers(find: Function, /, *args: Any, **kwargs: Any) -> Any:
-    found = find(*args, **kwargs)
+def _without_workers(find: Function, /) -> Any:
+    found = find()
     return replace(found, values={name: value for name, value in found.values.items() if name != "workers"})
 
 
