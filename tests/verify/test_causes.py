@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from truestep.verify import Script, VerifyOptions, verify
-from truestep.verify.lines import statement_at
+from truestep.verify.lines import slice_from
 
 TRAIN = """
 model = torch.nn.Linear(x.shape[1], 1)
@@ -32,55 +32,12 @@ x = torch.randn(16, 4)
 for stage in stages:
     x = x * stage.factor + stage.factor
 """
-WORKERS = """
-class Noisy(torch.utils.data.Dataset):
-    def __len__(self):
-        return 16
-
-    def __getitem__(self, index):
-        return torch.full((4,), float(index)) + random.random()
-
-
-def seed_worker(_number):
-    random.seed(os.getpid())  # here
-
-
-loader = torch.utils.data.DataLoader(Noisy(), 16, num_workers=1, worker_init_fn=seed_worker)
-x = next(iter(loader))
-"""
 DATE = """
 from datetime import datetime
 
 stamp = datetime.now()  # here
 torch.manual_seed(stamp.microsecond)
 x = torch.ones(16, 4)
-"""
-FRESH = """
-noise = torch.Generator()
-noise.seed()  # here
-x = torch.randn(16, 4, generator=noise)
-"""
-UNORDERED = """
-import time
-
-
-class Slow(torch.utils.data.Dataset):
-    def __len__(self):
-        return 64
-
-    def __getitem__(self, index):
-        time.sleep(random.Random(time.time_ns()).random() / 100)
-        return torch.full((4,), float(index))
-
-
-loader = torch.utils.data.DataLoader(Slow(), 2, num_workers=2, in_order=False)  # here
-x = torch.ones(1, 4)
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-for batch in loader:
-    optimizer.zero_grad()
-    model(batch).pow(2).mean().backward()
-    optimizer.step()
 """
 LIBRARY = """
 import sys
@@ -110,13 +67,10 @@ HEAD = "import os\nimport random\n\nimport numpy as np\nimport torch\n\ntorch.ma
     [
         (HASH, "string-hash", True),
         (OBJECTS, "object-set-order", True),
-        (WORKERS, "seeded-from-system", False),
         (DATE, "seeded-from-time", True),
-        (FRESH, "seeded-from-system", True),
-        (UNORDERED, "loader-order", False),
         (LIBRARY, "unseeded-random", True),
     ],
-    ids=["hash", "objects", "workers", "date", "fresh", "unordered", "library"],
+    ids=["hash", "objects", "date", "library"],
 )
 def test_a_cause_outside_torch_is_named_at_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, is_proved: bool
@@ -211,7 +165,6 @@ while step < 32:
 """
 
 
-@pytest.mark.verdict("model, optimizer and data are the same, {} differ")
 @pytest.mark.slow
 def test_a_scheduler_that_starts_over_is_not_blamed_on_the_optimizer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -224,8 +177,7 @@ def test_a_scheduler_that_starts_over_is_not_blamed_on_the_optimizer(
     assert "optimizer" not in found.cause, found
 
 
-def test_dates_and_seeds_without_a_number_are_read_from_the_source(tmp_path: Path) -> None:
+def test_dates_are_read_from_the_source(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
-    path.write_text("stamp = datetime.now()\nnoise.seed()\nnoise.seed(3)\n")
-    assert [statement_at(str(path), line).seeds_anew for line in (1, 2, 3)] == [False, True, False]  # type: ignore[union-attr]
-    assert "now" in statement_at(str(path), 1).calls  # type: ignore[union-attr]
+    path.write_text("stamp = datetime.now()\n")
+    assert "now" in next(slice_from(str(path), 1)).calls

@@ -37,9 +37,8 @@ class Searched(Elimination):
     def _experiment(self, names: frozenset[str]) -> bool:
         return self.needed <= names and not self.breaking & names
 
-    def found(self, candidates: Sequence[Lost], likely: Sequence[str] = ()) -> str:
-        finding = FoundCause(name="state-not-saved", variables=list(likely))
-        return "".join(sorted(item.name for item in self._search(finding, list(candidates))))
+    def found(self, candidates: Sequence[Lost]) -> str:
+        return "".join(sorted(item.name for item in self._search(list(candidates))))
 
 
 def things(changed: str, others: str = "") -> list[Lost]:
@@ -55,12 +54,6 @@ def test_the_smallest_set_that_repairs_the_run_is_found() -> None:
     assert Searched("z").found(things("ab", "xy")) == ""
     assert Searched("b", breaking="a").found(things("ab")) == "b"
     assert Searched("a").found([]) == ""
-
-
-def test_what_a_line_depends_on_is_put_back_first() -> None:
-    case = Searched("g")
-    assert case.found(things("abcdefgh"), likely="g") == "g"
-    assert len(case._outcomes) == 1
 
 
 def test_values_come_back_as_they_were() -> None:
@@ -147,6 +140,5 @@ def test_a_run_that_is_the_same_with_nothing_put_back_proves_nothing() -> None:
         def _experiment(self, names: frozenset[str]) -> bool:
             return True  # also with nothing put back
 
-    finding = FoundCause(name="state-not-saved")
-    assert Racing("a")._proved_with(things("a"), finding) == []
-    assert [item.name for item in Searched("a")._proved_with(things("ab"), finding)] == ["a"]
+    assert Racing("a")._proved_with(things("a")) == []
+    assert [item.name for item in Searched("a")._proved_with(things("ab"))] == ["a"]

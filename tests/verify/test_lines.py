@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from truestep.verify.lines import slice_from, statement_at
+from truestep.verify.lines import Statement, slice_from
 
 SCRIPT = """\
 import os
@@ -47,6 +47,10 @@ def script(tmp_path: Path) -> str:
     path = tmp_path / "script.py"
     path.write_text(SCRIPT)
     return str(path)
+
+
+def statement_at(path: str, line: int) -> Statement | None:
+    return next(slice_from(path, line), None)
 
 
 def lines(script: str, line: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from truestep.verify import lines, lost, ranks
+from truestep.verify import lost, ranks
 from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.runs import Ran
 from truestep.verify.ways import Way
@@ -109,35 +109,6 @@ def test_what_has_not_changed_in_training_or_differs_anyway_is_not_lost() -> Non
     assert found.words == "`a` is 0 after the resume, 1 without the kill" and found.has_changed
     assert unchanged.name == "b" and not unchanged.has_changed
     assert lost.find(first, before, process({}), step=9) == []
-
-
-def test_generators_are_compared_when_the_first_step_begins() -> None:
-    first, moved = process({3: {"generator torch": "x"}}), process({0: {"generator torch": "y"}})
-    assert lost.has_generators(first, process({0: {"generator torch": "x"}}), step=3) is True
-    assert lost.has_generators(first, moved, step=3) is False
-    assert lost.has_generators(first, process({}), step=3) is None
-
-
-PUTTING = """\
-def fill(queue):
-    queue.put(1)
-def other(queue):
-    queue.put(2)
-Thread(target=other)
-Process(target=fill)
-if best > limit:
-    self.waited = 1
-"""
-
-
-def test_lines_that_put_on_a_queue_test_and_assign(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(PUTTING)
-    assert lines.putting(str(path), by="Process") == 2
-    assert lines.putting(str(path), by="Thread") == 4
-    assert lines.putting(str(path), by="Pool") is None
-    assert lines.tested(str(path)) == {"best", "limit"}
-    assert lines.assigning(str(path), ["self", "waited"]) == 8
 
 
 def ran(num: int, sums: list[float]) -> Ran:

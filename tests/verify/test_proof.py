@@ -6,14 +6,10 @@ from typing import Any
 import pytest
 
 from tests.verify.test_chains import ran, update
-from truestep.verify import proof
-from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.proof import Proof
 from truestep.verify.runs import Ran
-from truestep.verify.suspects import can_matter, seed_seen
+from truestep.verify.suspects import can_matter
 from truestep.verify.ways import Way
-from truestep.watch import Moment, Process
-from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 
 
 @pytest.mark.parametrize(("num_operations", "again"), [(3_000, (0, 5)), (30_000, (5, 5))])
@@ -76,15 +72,6 @@ def test_the_rarer_a_difference_the_more_runs_are_needed() -> None:
     assert many > few
 
 
-@pytest.mark.parametrize(("how", "name"), [("seed", "late-seed-random"), ("fresh", "unseeded-random")])
-def test_a_generator_is_not_called_unseeded_where_a_seed_was_seen(how: str, name: str) -> None:
-    facts = GeneratorSeeded("random", how, 0, None)
-    seed = Moment(step=0, at_s=0, took_s=0, file="train.py", line=5, function=None, facts=facts)
-    process = Process(pid=1, argv=[], moments=[seed])
-    assert seed_seen(FoundCause(name="unseeded-random"), process).name == name
-    assert "never seeded" not in CAUSES["late-seed-random"].words
-
-
 def test_what_was_not_seen_to_differ_is_not_experimented_with() -> None:
     """A seeded generator, and folders that nobody lists."""
     same = ran(update(0, generators={"random": "r", "torch": "t"}))
@@ -96,30 +83,7 @@ def test_what_was_not_seen_to_differ_is_not_experimented_with() -> None:
 def test_what_an_experiment_alone_proves_is_not_told_at_the_line_of_a_suspect() -> None:
     first, second = (ran(update(0, generators={"random": state})) for state in "ab")
     runs: Any = Runs("random", "abcdefgh")
-    suspect = FoundCause(name="clock-branch", file="train.py", line=5)
     asked = Proof(runner=runs, base=Way(), on_status=lambda _: None)
-    found = asked._try_all([suspect], first, second)
+    found = asked._try_all(first, second)
     assert found is not None and (found.name, found.is_proved) == ("unseeded-random", True)
     assert (found.file, found.line) == (None, None)
-
-
-def test_without_experiments_the_likeliest_cause_is_told_and_not_proved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    runs, told = Runs("clock", "abcdefgh"), list[str]()
-    anything: Any = runs
-    suspect = FoundCause(name="clock-branch", file="train.py", line=5)
-    monkeypatch.setattr(proof, "suspects", lambda *_, **__: [suspect])
-    divergence: Any = SimpleNamespace(step=0, what="loss", first=None, second=None)
-    monkeypatch.setattr(Proof, "_look", lambda *_: (ran(update(0)), ran(update(0)), 0))
-    for has_experiments, is_proved in ((False, False), (True, True)):
-        found = Proof(
-            runner=anything,
-            base=Way(),
-            on_status=lambda _: None,
-            on_likely=lambda finding: told.append(finding.name),
-            has_experiments=has_experiments,
-        ).find(Way(kind="again"), divergence=divergence)
-        assert (found.name, found.is_proved) == ("clock-branch", is_proved)
-        assert bool(runs.frozen) == has_experiments
-    assert told == ["clock-branch"], "before the experiments, and only then"

@@ -13,9 +13,7 @@ from truestep.verify.runs import Ran
 from truestep.verify.ways import Way
 from truestep.watch import Moment, Process, Update
 from truestep.watch.evidence.facts.loading import EpochBegan
-from truestep.watch.evidence.facts.optimizing import SchedulerStep
 from truestep.watch.evidence.facts.passes import ParallelMade
-from truestep.watch.evidence.facts.structure import StateLoaded
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 
 UPDATE = Update(step=0, optimizer=0, file=None, line=None, parts={}, before=None, chain="first")
@@ -111,24 +109,4 @@ def test_a_loader_moves_the_generator_only_where_it_would_not_have_started(
     )
     ours = Process(pid=1, argv=[], updates=first, moments=[moment(EpochBegan(0), 1)] if begun else [])
     divergence = Divergence(place=1, step=1, parts=("loss",), first=first[1], second=second)
-    assert _Case(ours=ours, theirs=theirs, divergence=divergence, after=1).explain().name == name
-
-
-@pytest.mark.parametrize(
-    ("loaded", "name"),
-    [
-        (("scheduler",), "optimizer-not-saved"),
-        (("optimizer",), "scheduler-not-saved"),
-        (("optimizer", "scheduler"), "scheduler-not-saved"),
-        ((), "scheduler-not-saved"),
-    ],
-)
-def test_a_rate_that_differs_is_the_optimizers_where_only_the_scheduler_was_loaded(
-    loaded: tuple[str, ...], name: str
-) -> None:
-    stepped = SchedulerStep(**dict.fromkeys(SchedulerStep._fields))
-    ours = Process(pid=1, argv=[], updates=[UPDATE], moments=[moment(stepped, 0)])
-    facts = [StateLoaded(**{**dict.fromkeys(StateLoaded._fields), "what": what}) for what in loaded]
-    theirs = Process(pid=1, argv=[], updates=[UPDATE], moments=[moment(item, 0) for item in facts])
-    divergence = Divergence(place=1, step=1, parts=("settings",), first=UPDATE, second=UPDATE)
     assert _Case(ours=ours, theirs=theirs, divergence=divergence, after=1).explain().name == name

@@ -93,8 +93,8 @@ def test_generators_that_are_left_unseeded_are_named_together(tmp_path: Path) ->
     (tmp_path / "train.py").write_text(NOTHING_SEEDED)
     found = answer(verify(tmp_path, "--format", "json", "train.py"))["first_difference"]
     assert (found["name"], found["line"], found["proved"]) == ("unseeded-torch", 6, True), found
-    assert "NumPy's generator is used but never seeded (train.py:9)" in found["cause"]
-    assert "Python's `random` is used but never seeded (train.py:10)" in found["cause"]
+    assert "NumPy's generator is used before it is seeded, or never seeded (train.py:9)" in found["cause"]
+    assert "Python's `random` is used before it is seeded, or never seeded (train.py:10)" in found["cause"]
     assert all(call in found["fix"] for call in ("torch.manual_seed", "numpy.random.seed", "random.seed"))
 
 

@@ -43,39 +43,18 @@ EXPERIMENTS = {
 
 CAUSES = {
     "unseeded-torch": Cause(
-        words="torch's global generator is used but never seeded",
-        fix="call torch.manual_seed(SEED) before the first draw",
-        frozen_sources=("torch",),
-    ),
-    "unseeded-numpy": Cause(
-        words="NumPy's generator is used but never seeded",
-        fix="call numpy.random.seed(SEED) before the first draw, or draw from numpy.random.default_rng(SEED)",
-        frozen_sources=("numpy",),
-    ),
-    "unseeded-random": Cause(
-        words="Python's `random` is used but never seeded",
-        fix="call random.seed(SEED) before the first draw, or draw from random.Random(SEED)",
-        frozen_sources=("random",),
-    ),
-    "late-seed-torch": Cause(
-        words=(
-            "torch's generator is used before it is seeded, or a torch generator is created without a seed"
-        ),
+        words="torch's generator is used before it is seeded, or never seeded",
         fix="call torch.manual_seed(SEED) before the first draw; creating a layer draws too",
         frozen_sources=("torch",),
     ),
-    "late-seed-numpy": Cause(
-        words=(
-            "NumPy's generator is used before it is seeded, or a NumPy generator is created without a seed"
-        ),
+    "unseeded-numpy": Cause(
+        words="NumPy's generator is used before it is seeded, or never seeded",
         fix="call numpy.random.seed(SEED) before the first draw, and pass a seed to numpy.random.default_rng",
         frozen_sources=("numpy",),
     ),
-    "late-seed-random": Cause(
-        words=(
-            "Python's `random` is used before it is seeded, or a generator of it is created without a seed"
-        ),
-        fix="call random.seed(SEED) before the first draw, and pass a seed to random.Random",
+    "unseeded-random": Cause(
+        words="Python's `random` is used before it is seeded, or never seeded",
+        fix="call random.seed(SEED) before the first draw, or draw from random.Random(SEED)",
         frozen_sources=("random",),
     ),
     "seeded-from-time": Cause(
@@ -112,14 +91,6 @@ CAUSES = {
         fix="iterate over sorted(...) or dict.fromkeys(...) instead of a set",
         frozen_sources=("hash",),
     ),
-    "loader-order": Cause(
-        words="a loader with `in_order=False` hands out batches in the order in which its workers finish",
-        fix="leave out in_order=False",
-    ),
-    "producer-order": Cause(
-        words="several processes put on one queue, and what arrives is used in the order in which it comes",
-        fix="give every item its number and use them in that order, or give each producer its own queue",
-    ),
     "string-hash": Cause(
         words="hashes of strings decide what is computed, and they are random in each process",
         fix="use zlib.crc32(text.encode()) or hashlib in place of hash(), and sorted(...) in place of a set",
@@ -144,13 +115,9 @@ CAUSES = {
         frozen_sources=("threads",),
     ),
     "thread-race": Cause(
-        words="Python threads change the same tensor in an order that differs in each run",
-        fix="return a result from each thread, and sum the results in a fixed order",
+        words="Python threads change values while the script trains: what they make depends on when they run",
+        fix="give each thread what it needs with each request, and combine the results in a fixed order",
         frozen_sources=("threads",),
-    ),
-    "thread-timing": Cause(
-        words="a thread makes values while the script trains: what it makes depends on when it runs",
-        fix="give the thread everything it needs with each request, or make the values in the main thread",
     ),
     "uninitialised-memory": Cause(
         words="memory from `torch.empty` is read before it is written: its contents are arbitrary",

@@ -46,9 +46,6 @@ class Elimination:
     steps: int | None
     arguments: tuple[str, ...]
     on_status: Callable[[str], None]
-    on_likely: Callable[[FoundCause], None] = lambda _finding: None
-    """Hears of the likeliest cause before experiments are made."""
-    has_experiments: bool = True
     _source: Path | None = None
     _again: Ran | None = None
     _outcomes: dict[frozenset[str], bool] = field(default_factory=dict)
@@ -60,14 +57,13 @@ class Elimination:
             return
         runs = (first, self._again.before_kill[0], self._again.first)
         candidates = lost.find(*runs, step=self._step)
-        resume.refine(finding, runs, found=found, step=self._step, candidates=candidates)
-        if self.base.processes in (None, 1) and self.resumed.after and self.has_experiments:
-            self.on_likely(finding)
-            smallest = self._proved_with(candidates, finding)
-            if smallest:
-                self._tell(finding, smallest)
-            else:
-                resume.withdraw(finding, first, divergence=self.divergence, found=found)
+        if self.base.processes not in (None, 1) or not self.resumed.after:
+            return
+        smallest = self._proved_with(candidates)
+        if smallest:
+            self._tell(finding, smallest)
+        else:
+            resume.withdraw(finding, first, divergence=self.divergence, found=found, lost=candidates)
 
     @property
     def _step(self) -> int:
@@ -107,19 +103,15 @@ class Elimination:
             finding.distance = streams.distance(first, again.first, found=found)
         return first, found
 
-    def _proved_with(self, candidates: list[Lost], finding: FoundCause) -> list[Lost]:
+    def _proved_with(self, candidates: list[Lost]) -> list[Lost]:
         """Return what repairs the run when it is put back, if a run with nothing put back differs again."""
-        smallest = self._search(finding, candidates)
+        smallest = self._search(candidates)
         return smallest if smallest and not self._experiment(frozenset()) else []
 
-    def _search(self, finding: FoundCause, candidates: list[Lost]) -> list[Lost]:
+    def _search(self, candidates: list[Lost]) -> list[Lost]:
         """Return the smallest set of things that repairs the run; nothing if none is found."""
         changed = [item for item in candidates if item.has_changed][:_MAX_THINGS]
         others = [item for item in candidates if not item.has_changed and item.is_there]
-        likely = [item for item in candidates if item.name in finding.variables]
-        for item in likely[:1]:
-            if self._repairs([item]):
-                return [item]
         if self._repairs(changed):
             return self._minimal(changed)
         for item in [*others, *changed]:  # some may be where to begin: only one at a time

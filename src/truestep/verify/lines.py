@@ -9,15 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
 
 _MODULE = ""
 _SEEDING = {"manual_seed", "manual_seed_all", "seed", "default_rng", "Random", "RandomState", "SeedSequence"}
 _SEEDING |= {"seed_everything", "set_seed", "Generator"}
-_PUTTING = {"put", "put_nowait"}
 _SETS = {"set", "frozenset"}
-_SAVING = {"save", "dump"}
-_Node = TypeVar("_Node", ast.Call, ast.Assign)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Scope = Function | ast.ClassDef
@@ -37,10 +33,6 @@ class Statement:
     calls: frozenset[str] = field(repr=False)
     """Last names of what it calls; what has none, as in `layers[0](x)`, is left out."""
     makes_set: bool = False
-    seeds_anew: bool = False
-    """Whether a generator is seeded without a number: `generator.seed()`."""
-    is_test: bool = False
-    """Whether it decides what is done next: an `if` or a `while`."""
 
     @property
     def seeds(self) -> bool:
@@ -66,12 +58,6 @@ def slice_from(path: str, line: int) -> Iterator[Statement]:
                 waiting.append(statement)
 
 
-def statement_at(path: str, line: int) -> Statement | None:
-    """Return the statement that a line belongs to."""
-    script = _read(path)
-    return script.at(line) if script is not None else None
-
-
 def assigning(path: str | None, names: Sequence[str]) -> int | None:
     """Return the last line that gives a value to a variable or its attribute, the innermost name first."""
     script = _read(path) if path is not None else None
@@ -83,67 +69,11 @@ def assigning(path: str | None, names: Sequence[str]) -> int | None:
     return None
 
 
-def saved_name(path: str | None, line: int | None) -> str | None:
-    """Return the variable that a line saves: `state` in `torch.save(state, path)`."""
-    for call in _nodes_at(path, line, ast.Call):
-        if _last_name(call.func) in _SAVING and call.args and isinstance(call.args[0], ast.Name):
-            return call.args[0].id
-    return None
-
-
-def loaded_name(path: str | None, line: int | None) -> str | None:
-    """Return the variable that a line loads: `state` in `state = torch.load(path)`."""
-    for node in _nodes_at(path, line, ast.Assign):
-        is_loading = isinstance(node.value, ast.Call) and _last_name(node.value.func) == "load"
-        if is_loading and isinstance(node.targets[0], ast.Name):
-            return node.targets[0].id
-    return None
-
-
-def _nodes_at(path: str | None, line: int | None, kind: type[_Node]) -> Iterator[_Node]:
-    script = _read(path) if path is not None and line is not None else None
-    for node in ast.walk(script.tree) if script is not None else ():
-        if isinstance(node, kind) and node.lineno <= (line or 0) <= (node.end_lineno or node.lineno):
-            yield node
-
-
-def putting(path: str | None, *, by: str) -> int | None:
-    """Return the line that puts on a queue, in a function that is run by a `Thread` or a `Process`."""
-    script = _read(path) if path is not None else None
-    if script is None:
-        return None
-    starts = [item for item in script.statements if by in item.calls]
-    targets = {name.removeprefix(".") for item in starts for name in item.uses}
-    puts = [item for item in script.statements if item.calls & _PUTTING]
-    return next((item.line for item in puts if {*item.scope.split(".")} & targets), None)
-
-
-def unordered_loader(path: str | None) -> int | None:
-    """Return the line that makes a loader whose batches come as its workers finish them."""
-    script = _read(path) if path is not None else None
-    return script.unordered_at if script is not None else None
-
-
-def _is_unordered(call: ast.Call) -> bool:
-    given = [item.value for item in call.keywords if item.arg == "in_order"]
-    return any(isinstance(value, ast.Constant) and value.value is False for value in given)
-
-
-def tested(path: str | None) -> frozenset[str]:
-    """Return the names, and attributes with a dot, by which a script decides what to do next."""
-    script = _read(path) if path is not None else None
-    tests = [item.uses for item in script.statements if item.is_test] if script else []
-    return frozenset(name for uses in tests for name in uses)
-
-
 class _File:
     """All statements of a file, with who assigns what."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self.tree = tree
         self.statements: list[Statement] = []
-        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-        self.unordered_at = next((node.lineno for node in calls if _is_unordered(node)), None)
         self._parameters: dict[str, set[str]] = {_MODULE: set()}
         self._functions: set[str] = set()
         """Names of functions: one that is handed on is called by whoever gets it."""
@@ -228,10 +158,6 @@ def _describe(node: ast.stmt, scope: str) -> Statement:
         assigns=frozenset(stored | changed),
         uses=frozenset(name for item in nodes for name in _names(item)),
         calls=frozenset(filter(None, (_last_name(call.func) for call in calls))),
-        seeds_anew=any(
-            _last_name(call.func) == "seed" and not (call.args or call.keywords) for call in calls
-        ),
-        is_test=isinstance(node, ast.If | ast.While),
         makes_set=any(isinstance(item, ast.Set | ast.SetComp) for item in nodes)
         or any(_last_name(call.func) in _SETS for call in calls),
     )
@@ -262,48 +188,6 @@ def _last_name(function: ast.expr) -> str:
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
-
-
-def loader_words(file: str, line: int) -> dict[str, str]:
-    """Return what a file calls its seed, and what belongs to the loader that a line goes through.
-
-    By the names `SEED`, `BATCH`, `dataset` and `loader`; what has no plain name there is left out.
-    """
-    try:
-        nodes = [*ast.walk(ast.parse(Path(file).read_text(encoding="utf-8")))]
-    except (OSError, SyntaxError, ValueError):
-        return {}
-    made = {id(node.value): node.targets[0] for node in nodes if isinstance(node, ast.Assign)}
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    loaders = [
-        {
-            "loader": made.get(id(call)),
-            "dataset": _argument(call, 0, "dataset"),
-            "BATCH": _argument(call, 1, "batch_size"),
-        }
-        for call in calls
-        if _last_name(call.func).endswith("DataLoader")
-    ]
-    used = statement_at(file, line)
-    own = [item for item in loaders if used is not None and _plain(item["loader"]) in used.uses] or loaders
-    seeds = [_argument(call, 0, "seed") for call in calls if _last_name(call.func) in _SEEDING]
-    found = {"SEED": next(filter(_plain, seeds), None), **(own[0] if len(own) == 1 else {})}
-    return {name: text for name, node in found.items() if (text := _plain(node))}
-
-
-def _argument(call: ast.Call, place: int, name: str) -> ast.expr | None:  # limits: where it may stand
-    given = {item.arg: item.value for item in call.keywords}
-    return given.get(name) or (call.args[place] if place < len(call.args) else None)
-
-
-def _plain(node: ast.expr | None) -> str:
-    """Return a name, an attribute or a number as it is written; empty for anything else."""
-    is_number = isinstance(node, ast.Constant) and isinstance(node.value, int)
-    return (
-        ast.unparse(node)
-        if node is not None and (is_number or isinstance(node, ast.Name | ast.Attribute))
-        else ""
-    )
 
 
 @lru_cache(maxsize=32)

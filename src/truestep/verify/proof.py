@@ -10,14 +10,13 @@ from dataclasses import dataclass, field, replace
 from truestep.base.cells import line_names
 from truestep.verify import chains
 from truestep.verify.causes import CAUSES, EXPERIMENTS, FoundCause
-from truestep.verify.lines import putting, slice_from
+from truestep.verify.lines import slice_from
 from truestep.verify.runs import Ran, Runner
 from truestep.verify.suspects import (
     blind_cause,
     can_matter,
     drawn_in_dataset,
     is_from_outside,
-    loader_order,
     suspects,
 )
 from truestep.verify.ways import Way
@@ -49,9 +48,6 @@ class Proof:
     runner: Runner
     base: Way
     on_status: Callable[[str], None]
-    on_likely: Callable[[FoundCause], None] = lambda _finding: None
-    """Hears of the likeliest cause before experiments are made."""
-    has_experiments: bool = True
     _step: int = 0
     _what: str = ""
     _num_compared: int = 1
@@ -71,9 +67,6 @@ class Proof:
             drawn = drawn_in_dataset(first, second)
             if drawn:
                 return drawn[0]
-        unordered = loader_order(first) if divergence.what == "batch" else None
-        if unordered is not None:
-            return unordered
         found = suspects(first, second, step=step)
         for finding in found:
             if way.kind == "environment" and finding.name == "environment-branch":
@@ -81,11 +74,9 @@ class Proof:
                 finding.evidence.append("only this variable was changed")
             if finding.is_proved:
                 return finding
-        if way.kind in ("first", "again", "killed") and self.has_experiments:
-            if found:
-                self.on_likely(found[0])
+        if way.kind in ("first", "again", "killed"):
             proved = self._try(found[:_MAX_SUSPECTS])
-            proved = proved or self._try_all(found or [unknown_cause(divergence)], first, second)
+            proved = proved or self._try_all(first, second)
             if proved is not None:
                 return proved
         return self._likeliest(found) or _with_candidates(unknown_cause(divergence), first, step=step)
@@ -155,7 +146,7 @@ class Proof:
         first, *others = (by_generator[name] for name in frozen)
         return _proved(replace(first, others=others), *frozen, num_runs=num_runs)
 
-    def _try_all(self, found: list[FoundCause], first: Ran, second: Ran) -> FoundCause | None:
+    def _try_all(self, first: Ran, second: Ran) -> FoundCause | None:
         """Make every experiment that can matter: one of them may tell what the evidence did not."""
         causes = {frozen: item.cause for frozen, item in EXPERIMENTS.items() if item.cause is not None}
         causes = {frozen: cause for frozen, cause in causes.items() if can_matter(frozen, (first, second))}
@@ -166,10 +157,6 @@ class Proof:
             num_runs = self._num_same_with(frozen, limit=_MAX_CHANCE / len(causes))
             if num_runs:
                 finding = blind_cause(cause, first, second, step=self._step)
-                file = found[0].file
-                line = putting(file, by="Thread") if frozen == "threads" else None
-                if line is not None:
-                    finding.file, finding.line = file, line
                 return _proved(finding, frozen, num_runs=num_runs)
         return None
 
@@ -249,12 +236,6 @@ def _with_candidates(finding: FoundCause, ran: Ran, *, step: int) -> FoundCause:
     lines = dict.fromkeys(statement.line for statement in slice_from(place[0], place[1]))
     numbers = line_names(place[0], list(lines)[:_MAX_LINES])
     finding.file, finding.line = place
-    line = putting(place[0], by="Process")
-    if line is not None:
-        return FoundCause(name="producer-order", file=place[0], line=line)
-    line = putting(place[0], by="Thread")
-    if line is not None:
-        return FoundCause(name="thread-timing", file=place[0], line=line)
     finding.evidence.append(f"it differs where the step takes in its data; made by {numbers} at most")
     return finding
 

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 from truestep.base.cells import line_names
-from truestep.verify import lost
 from truestep.verify.causes import FoundCause
 from truestep.verify.chains import Divergence, Resumed
 from truestep.verify.lines import slice_from
@@ -19,15 +18,23 @@ from truestep.verify.runs import Ran
 from truestep.verify.streams import Split
 from truestep.watch import Moment, Process, Update
 from truestep.watch.evidence.facts.loading import EpochBegan, EpochSet, LoaderUsed
-from truestep.watch.evidence.facts.optimizing import SchedulerStep
 from truestep.watch.evidence.facts.passes import ParallelMade
-from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved, StateLoaded
+from truestep.watch.evidence.facts.structure import FileLoaded, FileSaved
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 from truestep.watch.evidence.moment import F
 
 _OPEN = ("state-not-saved", "end-not-restored", "data-order-not-restored")
 """What says that something was lost, and not what."""
+_OF_PART = {
+    "settings": "scheduler-not-saved",
+    "buffers": "buffers-not-saved",
+    "weights": "optimizer-not-saved",
+    "state": "optimizer-not-saved",
+    "kept": "kept-state-not-saved",
+}
+"""What a checkpoint usually lacks where this part of a step is the first that differs."""
 _MAX_LINES = 8
+_MAX_TOLD = 3
 
 
 def explain(first: Ran, second: Ran, *, divergence: Divergence, resumed: Resumed) -> FoundCause:
@@ -62,34 +69,7 @@ class _Case:
                 said = "batch, loss and weights before the step are the same on this process"
                 return _at(wrapped, "bucket-rebuild", said)
             return self._explain_draws(self.after)
-        return self._explain_state()
-
-    def _explain_kept(self) -> FoundCause:
-        """All that optimizers own is the same: the script keeps more than it saved."""
-        saved = _last(self.ours, FileSaved, until=self.divergence.step)
-        place = saved or self._loaded()
-        said = f"model, optimizer and data are the same, {' and '.join(self.divergence.names[:2])} differ"
-        return _at(place, "kept-state-not-saved", said)
-
-    def _explain_state(self) -> FoundCause:
-        """Same data, same gradients: what is made of them differs."""
-        if self.divergence.is_kept:
-            return self._explain_kept()
-        restores = self.theirs.of(StateLoaded)
-        restored = {moment.facts.what for moment in restores}
-        is_loaded = (
-            "optimizer" in restored or "scheduler" not in restored
-        )  # its rate is in the optimizer's state
-        if self.divergence.what == "settings" and self.ours.of(SchedulerStep) and is_loaded:
-            loaded = "a scheduler's state was" if "scheduler" in restored else "no scheduler's state was"
-            said = f"{loaded} loaded; the learning rate differs at this step"
-            return self._at_save("scheduler-not-saved", said)
-        if self.divergence.what == "buffers":
-            missing = [key for moment in restores for key in moment.facts.missing or ()]
-            signs = [f"loaded without {', '.join(missing[:4])}"] if missing else []
-            return self._at_save("buffers-not-saved", *signs)
-        loaded = "an optimizer's" if "optimizer" in restored else "no optimizer's"
-        return self._at_save("optimizer-not-saved", f"{loaded} state was loaded")
+        return self._at_save(_OF_PART.get(divergence.parts[0], "state-not-saved"))
 
     def _explain_data(self, resumed: Update, after: int) -> FoundCause:
         """Other batches after the resume."""
@@ -144,31 +124,10 @@ class _Case:
         return _at(place, name, *evidence)
 
 
-def refine(  # limits: three runs and what is known of them
-    finding: FoundCause,
-    runs: tuple[Process, Process, Process],
-    *,
-    found: Split | None,
-    step: int,
-    candidates: Sequence[Lost],
-) -> None:
-    """Name the variable that was lost, where all that a checkpoint usually lacks was brought back.
-
-    The runs: one that was not killed, one up to its kill, and the one after it, each with plain values.
-    """
-    first, _, resumed = runs
-    is_open = finding.name in _OPEN
-    if finding.name == "generator-not-saved" and not has_workers(first):
-        is_open = lost.has_generators(first, resumed, step=step) is True
-        if is_open:
-            finding.name, finding.evidence = "state-not-saved", []
-    if is_open:
-        place = (found.first.file, found.first.line) if found is not None else (None, None)
-        lost.refine(finding, candidates, place=place)
-
-
-def withdraw(finding: FoundCause, first: Process, *, divergence: Divergence, found: Split | None) -> None:
-    """Take back a name that experiments speak against, and tell which lines could have made the difference.
+def withdraw(
+    finding: FoundCause, first: Process, *, divergence: Divergence, found: Split | None, lost: Sequence[Lost]
+) -> None:  # limits: a name, and what speaks against it
+    """Take back a name that experiments speak against; tell what else differs, and which lines made it.
 
     The generators were put back, and it still differs. A loader may have drawn its order long before.
     """
@@ -176,7 +135,12 @@ def withdraw(finding: FoundCause, first: Process, *, divergence: Divergence, fou
         is_data = bool({"batch", "inputs"} & set(divergence.parts))
         finding.name = "data-order-not-restored" if is_data else "state-not-saved"
         finding.evidence = ["with the generators put back, the resumed run still differs"]
-    if finding.name in _OPEN and found is not None and found.first.file and found.first.line:
+    if finding.name not in _OPEN:
+        return
+    changed = [item for item in lost if item.has_changed and item.has_words]
+    told = [item.words for item in changed if " items " not in item.ours]  # a length tells little
+    finding.evidence += told[:_MAX_TOLD]
+    if found is not None and found.first.file and found.first.line:
         lines = dict.fromkeys(item.line for item in slice_from(found.first.file, found.first.line))
         numbers = line_names(found.first.file, [*lines][:_MAX_LINES])
         finding.evidence.append(f"the first value that differs is made by {numbers} at most")

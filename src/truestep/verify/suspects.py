@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from truestep.verify.causes import EXPERIMENTS, FoundCause
-from truestep.verify.lines import Statement, putting, slice_from, unordered_loader
+from truestep.verify.lines import Statement, slice_from
 from truestep.verify.runs import Ran
 from truestep.verify.streams import Split, distance, split, writers
 from truestep.watch import Moment, Operation, Process, Update
@@ -64,7 +64,7 @@ def blind_cause(name: str, *runs: Ran, step: int) -> FoundCause:
         assert theirs is not None
         finding = _at(found.first, name)
         _add_place([finding], found, apart=distance(ours, theirs, found=found))
-    return seed_seen(finding, ours, theirs)
+    return finding
 
 
 def suspects(first: Ran, second: Ran, *, step: int) -> list[FoundCause]:
@@ -80,7 +80,7 @@ def suspects(first: Ran, second: Ran, *, step: int) -> list[FoundCause]:
         return [compiled]
     found = first_difference(ours, theirs, step=step)
     case = _Case(ours, theirs, found=found)
-    findings = [seed_seen(finding, ours, theirs) for finding in case.suspects(second.way.kind, step=step)]
+    findings = [*case.suspects(second.way.kind, step=step)]
     if found is not None:
         _add_place(findings, found, apart=distance(ours, theirs, found=found))
     return _without_repeats(findings)
@@ -88,27 +88,6 @@ def suspects(first: Ran, second: Ran, *, step: int) -> list[FoundCause]:
 
 def _of(process: Process, step: int) -> list[Operation]:
     return [operation for operation in process.operations if operation.step == step]
-
-
-def seed_seen(
-    finding: FoundCause, *processes: Process | None
-) -> FoundCause:  # limits: the runs that were looked at
-    """Return a finding; a generator that was seen to be seeded is not called one that never is."""
-    generator = finding.name.removeprefix("unseeded-")
-    if generator == finding.name:
-        return finding
-    seeds = [seed for process in processes if process is not None for seed in _seeds(process, generator)]
-    has_seed = any(seed.facts.how != "fresh" for seed in seeds)
-    return replace(finding, name=f"late-seed-{generator}") if has_seed else finding
-
-
-def loader_order(first: Ran) -> FoundCause | None:
-    """Return the loader that hands out batches as its workers finish them, if there is one."""
-    for file in dict.fromkeys(item.file for item in first.first.of(BatchFetched)) if first.first else ():
-        line = unordered_loader(file)
-        if line is not None:
-            return FoundCause(name="loader-order", file=file, line=line)
-    return None
 
 
 def can_matter(frozen: str, runs: tuple[Ran, Ran]) -> bool:
@@ -233,11 +212,8 @@ class _Case:
         """Threads that made the same tensors gave them in another order; else they met in one."""
         made = [_made_in_threads(process.operations) for process in (self._ours, self._theirs)]
         if made[0] == made[1]:
-            line = putting(writer.outer_file, by="Thread") or writer.outer_line
-            return FoundCause(name="thread-order", file=writer.outer_file, line=line)
-        is_in_place = writer.name.split(".")[1:2] and writer.name.split(".")[1].endswith("_")
-        is_handed_on = not is_in_place and putting(writer.file, by="Thread") is not None
-        return _at(writer, "thread-timing" if is_handed_on else "thread-race")
+            return FoundCause(name="thread-order", file=writer.outer_file, line=writer.outer_line)
+        return _at(writer, "thread-race")
 
     def _read_before(self, file: str | None, line: int | None) -> Iterator[FoundCause]:
         """Read back from a line, to where something was read or drawn that differs."""
@@ -250,16 +226,11 @@ class _Case:
             if statement.calls & _DATES and statement.uses & _DATETIME:  # closed types: read from the source
                 name = "seeded-from-time" if is_seed or statement.seeds else "clock-branch"
                 yield FoundCause(name=name, file=file, line=statement.line)
-            if statement.seeds_anew:
-                yield FoundCause(name="seeded-from-system", file=file, line=statement.line)
             if statement.makes_set:
                 yield FoundCause(name="set-order", file=file, line=statement.line)
                 yield FoundCause(name="object-set-order", file=file, line=statement.line)
             if "hash" in statement.calls:
                 yield FoundCause(name="string-hash", file=file, line=statement.line)
-            if "getpid" in statement.calls and statement.seeds:  # in workers nobody sees what was read
-                said = ["the process id is another in each run"]
-                yield FoundCause(name="seeded-from-system", file=file, line=statement.line, evidence=said)
 
     def _read_at(self, file: str, statement: Statement, *, is_seed: bool) -> Iterator[FoundCause]:
         for line in range(statement.line, statement.end_line + 1):

@@ -206,29 +206,12 @@ def freeze_torch(tape: Tape) -> None:
     if "torch" in frozen:
         put(tape, [_change("torch.random.seed", _Seeding.seed_torch, "torch.seed")], _Seeding())
         torch.manual_seed(0)
-    if "entropy" in frozen:
-        torch.Generator = _seeded(torch.Generator)
     if "algorithms" in frozen:
         torch.use_deterministic_algorithms(True, warn_only=True)
         put(tape, [_change("torch.use_deterministic_algorithms", _switch_on)])
     if "intraop" in frozen:
         torch.set_num_threads(1)
         put(tape, [_change("torch.set_num_threads", _ignore)])
-
-
-def _seeded(kind: Any) -> Any:
-    """Return a kind of generators whose `seed()` gives the same numbers each time. The type is closed."""
-    numbers = itertools.count(1)
-
-    class Generator(kind):  # type: ignore[misc]
-        """Stands for `torch.Generator`."""
-
-        def seed(self) -> int:
-            number = next(numbers)
-            self.manual_seed(number)
-            return number
-
-    return Generator
 
 
 def _switch_on(switch: Function, mode: bool, *, warn_only: bool = False) -> None:
