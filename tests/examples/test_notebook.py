@@ -57,12 +57,6 @@ def test_an_interrupted_cell_goes_on_and_ends_in_the_same_bits(executed: Any) ->
 
 
 @pytest.mark.slow
-def test_the_bar_is_taken_away_when_it_is_done(executed: Any) -> None:
-    bars = [found for found in outputs(executed, 'train("runs/calm")') if "<progress" in str(found)]
-    assert bars == []
-
-
-@pytest.mark.slow
 def test_an_expression_is_drawn_and_the_report_framed_in_their_cells(executed: Any) -> None:
     assert "* repeated" in shown(executed, "ts.explain", "text/plain")
     assert "report.html" in shown(executed, "from pathlib", "text/html")

@@ -1,12 +1,11 @@
-"""What the terminal or the cell of a notebook shows: a bar while training, one calm line for each thing.
+"""What the terminal shows: a bar while training, one calm line for each thing.
 
 Owns the terminal. Everything goes to standard error; standard output belongs to the script.
 """
 
 import time
 from functools import cached_property
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from truestep.errors import printable
 
@@ -16,31 +15,6 @@ if TYPE_CHECKING:
 
 _LINE_EVERY_S = 15.0
 """Without a terminal there is no bar: a plain line now and then shows that the run is alive."""
-
-
-class CellBar:
-    """A bar in the cell of a notebook: one element that is drawn anew in its place."""
-
-    def __init__(self, *, done: int, total: int | None) -> None:
-        from IPython.display import HTML, display  # noqa: PLC0415  where a notebook is, IPython is
-
-        self._html: Any = HTML
-        self._total = total
-        show: Any = display  # it has no annotations
-        self._place = show(self._drawn(done, ""), display_id=True)
-
-    def _drawn(self, done: int, note: str) -> Any:
-        bar = "" if self._total is None else f"<progress value={done} max={self._total}></progress> "
-        of = "" if self._total is None else f" of {self._total:,}"
-        return self._html(f"<span>{bar}<code>step {done:,}{of}  {escape(note)}</code></span>")
-
-    def show(self, done: int, note: str) -> None:
-        """Draw how far it has come."""
-        self._place.update(self._drawn(done, note))
-
-    def clear(self) -> None:
-        """Leave nothing in its place."""
-        self._place.update(self._html(""))
 
 
 class Terminal:
@@ -53,7 +27,6 @@ class Terminal:
         self.is_on = is_on and is_first
         self._is_first = is_first
         self._bar: Progress | None = None
-        self._cell: CellBar | None = None
         self._total: int | None = None
         self._first = self._done = 0
         self._started_s = self._line_due_s = 0.0
@@ -91,9 +64,7 @@ class Terminal:
         self._total = total
         self._started_s = time.monotonic()
         self._line_due_s = self._started_s + _LINE_EVERY_S
-        if self.is_on and self.is_notebook:
-            self._cell = CellBar(done=done, total=total)
-        elif self.is_on and self._console.is_terminal:
+        if self.is_on and self._console.is_terminal and not self.is_notebook:
             self._bar = self._make_bar()
             self._bar.add_task("training", total=total, completed=done, note="")
             self._bar.start()
@@ -126,8 +97,6 @@ class Terminal:
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, note=note)
             self._bar.refresh()
-        elif self._cell is not None:
-            self._cell.show(done, note)
         elif time.monotonic() >= self._line_due_s:
             self._line_due_s = time.monotonic() + _LINE_EVERY_S
             of = f" of {self._total:,}" if self._total is not None else ""
@@ -146,6 +115,3 @@ class Terminal:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-        if self._cell is not None:
-            self._cell.clear()
-            self._cell = None
