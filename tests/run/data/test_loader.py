@@ -27,7 +27,7 @@ from tests.run.data.datasets import (
 )
 from truestep.errors import UsageError
 from truestep.run.data import Batch, Loader, Permutation, split
-from truestep.run.data.fetch import FetchItem, FetchPlain, FetchSamples, FetchTensors, fetch_for
+from truestep.run.data.fetch import FetchItem, FetchSamples, FetchTensors, fetch_for
 
 WORKERS = [0, 1, 3]
 
@@ -180,14 +180,13 @@ class OwnTensors(TensorDataset):
     [
         ([1, 2], None, FetchItem),
         ((1, 2), None, FetchItem),
-        ([1, 2], default_collate, FetchPlain),
+        ([1, 2], default_collate, FetchSamples),
         ([1, 2], draw_and_stack, FetchSamples),
         (TENSORS, default_collate, FetchTensors),
         (TENSORS, draw_and_stack, FetchSamples),
         (OwnTensors(torch.ones(2)), default_collate, FetchSamples),
         (TensorDataset(torch.eye(2).to_sparse()), default_collate, FetchSamples),
         (split(TENSORS, [10, 10], seed=1)[0], default_collate, FetchTensors),
-        (split([1, 2], [1, 1], seed=1)[0], default_collate, FetchPlain),
         (Noisy(2), None, FetchSamples),
     ],
 )

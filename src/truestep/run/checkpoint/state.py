@@ -8,7 +8,7 @@ import contextlib
 import math
 import struct
 import threading
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -32,11 +32,6 @@ _PIECE_BYTES = 2 << 20  # of a copy that several threads share: a thread that ge
 _MAX_THREADS = 8  # they fill the memory's bandwidth
 _MAX_JSON_INT = 2**53  # beyond it other JSON readers round
 _PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
-_FACTORIES: Mapping[str | None, Callable[[], Any] | None] = {
-    None: None,
-    **{kind.__name__: kind for kind in (int, float, bool, str, list, dict, tuple, set)},
-}
-"""What may make the missing items of a defaultdict."""
 _BASES = (dict, list, tuple, set, frozenset, bool, int, float, str, bytes)
 _SCALAR_KINDS = "biufcmM"
 _ARRAY_KINDS = _SCALAR_KINDS + "US"
@@ -106,7 +101,7 @@ class _Packer:
         if depth > _MAX_DEPTH:
             raise StateError(f"{path[:80]}... is nested more than {_MAX_DEPTH} deep, or contains itself.")
         kind = type(value)
-        if kind in (dict, OrderedDict, defaultdict, Counter):
+        if kind in (dict, OrderedDict, Counter):
             return self._mapping(value, path, depth)
         if kind in (list, tuple, deque):
             return self._sequence(value, path, depth)
@@ -137,8 +132,6 @@ class _Packer:
                 found = f"{path or 'the state'} has the key {key!r} of type {type(key).__name__}"
                 raise StateError(f"{found}: keys must be str or int. Change the key in state_dict().")
             items.append([_WRITERS[type(key)](key), self.node(item, _join(path, key), depth + 1)])
-        if type(value) is defaultdict:
-            return {"type": "defaultdict", "items": items, "default": _factory_name(value, path)}
         if type(value) is Counter:
             return {"type": "counter", "items": items}
         # bits: modules choose by the versions in here how to read weights; without them some convert again.
@@ -215,7 +208,6 @@ class _Unpacker:
         self._readers: dict[str, Callable[[Any, Path], Any]] = {
             "dict": self._items,
             "ordered": lambda node, path: OrderedDict(self._items(node, path)),
-            "defaultdict": self._defaultdict,
             "counter": lambda node, path: Counter(self._items(node, path)),
             "state_dict": self._state_dict,
             "tuple": lambda node, path: tuple(self._list(node["items"], path)),
@@ -244,9 +236,6 @@ class _Unpacker:
     def _items(self, node: Any, path: Path) -> dict[Any, Any]:
         keyed = [(self.value(key, path), item) for key, item in node["items"]]
         return {key: self.value(item, (*path, key)) for key, item in keyed}
-
-    def _defaultdict(self, node: Any, path: Path) -> Any:
-        return defaultdict(_FACTORIES[node["default"]], self._items(node, path))
 
     def _state_dict(self, node: Any, path: Path) -> Any:
         state = OrderedDict(self._items(node, path))
@@ -454,20 +443,6 @@ def _is_dense(shape: torch.Size, stride: tuple[int, ...]) -> bool:
             return False
         step *= size
     return True
-
-
-def _factory_name(value: defaultdict[Any, Any], path: str) -> str | None:
-    """Return what `_FACTORIES` calls the function that makes a missing item."""
-    for name, factory in _FACTORIES.items():
-        if value.default_factory is factory:
-            return name
-    made = getattr(value.default_factory, "__qualname__", repr(value.default_factory))
-    known = ", ".join(name for name in _FACTORIES if name is not None)
-    raise StateError(
-        f"{path or 'the state'} is a defaultdict whose missing items {made} makes, which cannot be stored "
-        f"without pickling: only {known} or None can. Return dict(...) of it in state_dict(), and make the "
-        f"defaultdict again in load_state_dict()."
-    )
 
 
 def _unstorable(value: Any, path: str, reason: str) -> StateError:

@@ -11,7 +11,6 @@ import torch
 from torch.utils.data import TensorDataset, default_collate
 
 from truestep.base import rng
-from truestep.run.data.collate import PadCollate
 from truestep.run.data.part import Part
 from truestep.run.data.permutation import Order
 from truestep.run.data.plan import Request
@@ -37,11 +36,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(num_threads)
-
-
-def draws_nothing(collate: Collate) -> bool:
-    """Tell whether a collate function is one of those known to copy and nothing else."""
-    return collate is default_collate or isinstance(collate, PadCollate)
 
 
 class Orders:
@@ -101,22 +95,6 @@ class FetchTensors:
         places = torch.from_numpy(self._orders.of(epoch).array(start, stop))
         # A list, because that is what the default collate makes of tuples.
         return [tensor.index_select(0, places) for tensor in self._tensors]
-
-
-class FetchPlain:
-    """For a list or tuple of samples with a collate that only copies."""
-
-    def __init__(self, samples: list[Any] | tuple[Any, ...], orders: Orders, *, collate: Collate) -> None:
-        self._samples = samples
-        self._orders = orders
-        self._collate = collate
-
-    def __call__(self, request: Request) -> Any:
-        """Return the lane's data."""
-        # No code of the user's runs here either: see FetchItem.
-        indices = self._orders.of(request.epoch).indices(request.start, request.stop)
-        samples = self._samples
-        return _collated(self._collate, [samples[index] for index in indices], indices, request)
 
 
 class FetchSamples:
@@ -181,11 +159,8 @@ def fetch_for(dataset: Any, *, seed: int, shuffle: bool, collate: Collate | None
     """Return the fastest way to fetch lanes of this dataset; collate is None where items are whole lanes."""
     orders = Orders(dataset, seed=seed, shuffle=shuffle)
     source = dataset.dataset if type(dataset) is Part else dataset
-    if type(source) is list or type(source) is tuple:
-        if collate is None:
-            return FetchItem(source, orders)
-        if draws_nothing(collate):
-            return FetchPlain(source, orders, collate=collate)
+    if collate is None and type(source) in (list, tuple):
+        return FetchItem(source, orders)
     if collate is default_collate and type(source) is TensorDataset and _can_gather(source):
         return FetchTensors(source.tensors, orders)
     return FetchSamples(source, orders, collate=collate, seed=seed)

@@ -12,7 +12,7 @@ from typing import Any
 
 from truestep.base import rng
 from truestep.errors import StateError, UsageError
-from truestep.run.data.fetch import Collate, draws_nothing, one_thread
+from truestep.run.data.fetch import Collate, one_thread
 from truestep.run.data.plan import Batch, DeliveryPlan, LaneBatch, cut_into_lanes, with_extra
 
 State = dict[str, Any]
@@ -175,9 +175,8 @@ class StreamReader:
     def _data(self, step: int, lane: int, samples: list[Any]) -> Any:
         if self.collate is None:
             return samples[0]
-        if not draws_nothing(self.collate):
-            # bits: a process collates its own lanes only, so each needs a seed of its own.
-            rng.seed_generators(self.plan.seed, "stream collate", step, lane)
+        # bits: a process collates its own lanes only, so each needs a seed of its own.
+        rng.seed_generators(self.plan.seed, "stream collate", step, lane)
         try:
             return self.collate(samples)
         except Exception as error:
