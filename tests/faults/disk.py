@@ -8,7 +8,6 @@ import io
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from tests.faults.fault import Fault
 from tests.faults.nodes import Cut, Names, Node, Nodes, Tree, Write, variants
 
 _NEED_ROOM = ("create", "mkdir", "write", "flush")
-_DELAY_S = 0.2
 
 
 class Disk:
@@ -53,18 +51,15 @@ class Disk:
 
     # Power cuts
 
-    def power_cuts(
-        self, *, seeds: range = range(2), is_lying: bool = False
-    ) -> Iterator[tuple[int, str, Tree]]:
+    def power_cuts(self, *, seeds: range = range(2)) -> Iterator[tuple[int, str, Tree]]:
         """Yield what a power cut can leave after each number of operations; each folder once per promise.
 
         What was not flushed is lost, kept, cut, or there in length only, for names and contents apart; then
         any of it, by chance. A folder that was yielded already comes again only once more is acknowledged.
-        A lying disk says that contents are flushed, and holds them in a memory that needs power.
         """
         seen = set()
         for num in range(len(self.operations) + 1):
-            nodes = self._after(num, is_lying=is_lying)
+            nodes = self._after(num)
             for name, choose in variants(num, seeds):
                 tree = nodes.tree(choose)
                 key = (len(self.told_by(num)), frozenset(tree.items()))
@@ -72,7 +67,7 @@ class Disk:
                     seen.add(key)
                     yield num, name, tree
 
-    def _after(self, num_operations: int, *, is_lying: bool) -> Nodes:
+    def _after(self, num_operations: int) -> Nodes:
         """Return files and folders after some operations, with what was flushed and what was not."""
         nodes = Nodes.__new__(Nodes)
         nodes.nodes = {number: Node(node.saved) for number, node in self._initial.nodes.items()}
@@ -84,7 +79,7 @@ class Disk:
                 node.saved = change
             elif change is not None:
                 node.pending.append(change)
-            elif not (is_lying and isinstance(node.saved, bytes)):  # flushed
+            else:  # flushed
                 node.saved, node.pending = node.now(), []
         return nodes
 
@@ -93,14 +88,10 @@ class Disk:
     def _do(self, verb: str, place: str, act: Callable[..., Any]) -> Any:
         """Do an operation, or what the fault makes of it; `act` is called with True to take half."""
         with self._lock:
-            index = len(self.operations)
+            self._index = index = len(self.operations)
             self.operations.append(f"{verb} {place}")
-        fault = self._fault
-        is_hit = fault is not None and self._is_hit(fault, index, verb)
-        if is_hit and fault.how == "delay":
-            time.sleep(_DELAY_S)  # without the lock: what other threads do to the disk goes on
-        with self._lock:
-            self._index = index
+            fault = self._fault
+            is_hit = fault is not None and self._is_hit(fault, index, verb)
             done = self._fail(fault, verb, place, act) if is_hit else act()
             if self._is_checked:
                 self._looking = threading.get_ident()
@@ -117,7 +108,7 @@ class Disk:
     def _fail(self, fault: Fault, verb: str, place: str, act: Callable[..., Any]) -> Any:
         if verb == "write" and fault.how.startswith("short") and self._index == fault.at:
             return act(True)
-        if fault.how in ("short", "delay"):
+        if fault.how == "short":
             return act()
         if verb == "close" or fault.how == "refuse after":  # a descriptor is gone, whatever close says
             act()

@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-How: TypeAlias = Literal["refuse", "refuse after", "full", "gone", "short", "short, full", "delay"]
+How: TypeAlias = Literal["refuse", "refuse after", "full", "gone", "short", "short, full"]
 """What happens to an operation, or from it on:
 
 refuse: an error and no effect; refuse after: the effect and an error; full: what needs room fails from there
-on; gone: everything fails from there on; short: a write takes half; short, full: both; delay: it takes long.
+on; gone: everything fails from there on; short: a write takes half; short, full: both.
 """
 HOWS: tuple[How, ...] = ("refuse", "refuse after", "full", "gone", "short", "short, full")
 
