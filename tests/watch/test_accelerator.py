@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.accelerator import environment
-from tests.gathering import judged, run_script
-from truestep.watch.evidence.facts.loading import SamplesSeen
+from tests.gathering import run_script
 from truestep.watch.evidence.facts.passes import LayerActivity
 
 SCRIPT = """
@@ -95,41 +94,3 @@ def test_large_models_are_probed_on_the_cpu_and_named_on_a_device(
     assert found["cpu"].of(LayerActivity) and not found["toy"].of(LayerActivity)
     (reason,) = found["toy"].first.not_checked
     assert reason == "a model with 21M parameters is too large to be copied from toy:0"
-
-
-STORED = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-torch.manual_seed(0)
-x = torch.randn(512, 6)
-y = (x.sum(1) > 0).long()
-order = y.argsort()
-data = TensorDataset(x[order].to("{device}"), y[order].to("{device}"))
-model = nn.Linear(6, 2).to("{device}")
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for epoch in range(2):
-    for x, y in DataLoader(data, batch_size=16):
-        loss = nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-"""
-
-
-def test_batches_that_a_loader_makes_on_the_device_are_known_by_the_same_digests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in environment().items():
-        monkeypatch.setenv(name, value)
-    seen = {}
-    for device in ("cpu", "toy"):
-        script = tmp_path / f"{device}.py"
-        script.write_text(STORED.format(device=device))
-        found, told = judged(script)
-        assert found.code == 0, found.output
-        assert "DATA04" in {item.rule.meta.code for item in told.findings}, device
-        seen[device] = [moment.facts for moment in found.evidence.of(SamplesSeen)]
-    assert len(seen["cpu"]) == 2 and len(seen["cpu"][0].digests) >= 16  # those of the first window
-    assert seen["toy"] == seen["cpu"]

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.flow import OperationGraph
-from truestep.rules.kit.grouping import by_line, grouped
+from truestep.rules.kit.grouping import grouped, lasting, steps_of
 from truestep.rules.kit.where import assignments, covers, defined, nodes
 from truestep.watch import Moment, Operation
 from truestep.watch.evidence.facts.passes import BackwardPass, EqualCompared, ForwardPass
@@ -30,7 +30,6 @@ RULE = Meta(
     needs=(ForwardPass, BackwardPass),
     fix="Draw each view with its own call of the transform.",
 )
-_LEAST_STEPS = 2
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -40,11 +39,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         operation = flow.at(moment.facts.operation_index)
         if operation is not None and _are_two_passes(flow, operation):
             sizes[operation] = moment.facts.num_values
-    for operations in by_line(sizes).values():
-        steps = {item.step for item in operations}
+    for operations in lasting(sizes):
+        steps = steps_of(operations)
         passes = [moment for moment in evidence.of(ForwardPass) if moment.step == min(steps)]
         seconds = [moments[1] for moments in grouped(passes, "facts.model").values() if len(moments) > 1]
-        if len(steps) < _LEAST_STEPS or not seconds:
+        if not seconds:
             continue
         file, line = _made_at(evidence, seconds[0])
         yield Finding.at(

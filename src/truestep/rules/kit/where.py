@@ -64,14 +64,6 @@ def argument(call: ast.AST | None, name: str, *, place: int | None = None) -> as
     return next(named, call.args[place] if place is not None and len(call.args) > place else None)
 
 
-def bind(function: Function, call: ast.Call) -> dict[str, ast.expr]:
-    """Return what a call gives for each parameter of a function or method, `self` left out."""
-    names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
-    names = names[names[:1] in (["self"], ["cls"]) :]
-    given = dict(zip(names, call.args, strict=False))
-    return given | {item.arg: item.value for item in call.keywords if item.arg in names}
-
-
 def pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield what a statement assigns to what; items of tuples one by one."""
     value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None

@@ -53,14 +53,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         file, line, _ = facts.backward_at
         source = evidence.source(file)
         keeper = None if source is None else _keeping_line(source, line, facts.is_part)
-        holder = f"in a {facts.holder}" if facts.holder else "through their outputs"
         yield Finding.at(
             facts.backward_at,
             "losses are stored with their graphs: memory grows with every step",
             line=keeper or line,
             step=facts.steps[0],
             evidence=f"the graphs of steps {', '.join(map(str, facts.steps))} (backward at line {line}) "
-            f"were still in memory at step {facts.last_step}, held {holder}",
+            f"were still in memory at step {facts.last_step}",
         )
 
 

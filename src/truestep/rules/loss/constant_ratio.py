@@ -17,7 +17,7 @@ from itertools import combinations
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.flow import PICKING, OperationGraph, place_of
 from truestep.rules.kit.formula import Found, find, given, is_same, op, trained
-from truestep.rules.kit.grouping import by_line
+from truestep.rules.kit.grouping import by_line, steps_of
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -47,7 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding.at(
             differences[0],
             "the ratio of new and old probabilities is always 1: both are computed by the same weights",
-            count=len({item.step for item in differences}),
+            count=len(steps_of(differences)),
             evidence="exp of a difference between equal values; it is clamped "
             f"{place_of(matches[0].parts['clipped'], differences[0].file)}, and steps {one} and {other} "
             "multiply it by the same advantages",

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.flow import COMPARISONS, OperationGraph, number_of, place_of
 from truestep.rules.kit.formula import find, given, op, trained
-from truestep.rules.kit.grouping import by_line
+from truestep.rules.kit.grouping import lasting
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.evidence.operation import In
 
@@ -25,7 +25,6 @@ RULE = Meta(
     needs=(BackwardPass,),
     fix='Fill masked places with float("inf") before min, or with float("-inf") before max.',
 )
-_LEAST_STEPS = 2
 _MASK = op(" ".join(COMPARISONS | {"bitwise_not", "logical_not", "bitwise_and", "logical_and"}))
 _MASKED = (trained("values") * _MASK, op("masked_fill", trained("values"), given("mask"), number=0))
 _FORMULAS = [
@@ -49,16 +48,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         for match in find(flow, formula)
         if match.place.outs[0].shape and _sign_of(flow, match.tensors["values"]) == sign
     }
-    for extremes in by_line(found).values():
+    for extremes in lasting(found):
         name, bound = ("smallest", "below") if "min" in extremes[0].kind else ("largest", "above")
-        if len({item.step for item in extremes}) >= _LEAST_STEPS:
-            yield Finding.at(
-                extremes[0],
-                f"the {name} value is always one that the mask has set to 0",
-                count=len(extremes),
-                evidence=f"of values of shape {extremes[0].ins[0].shape} none is {bound} 0, and the mask "
-                f"that sets some to 0 is applied {place_of(found[extremes[0]], extremes[0].file)}",
-            )
+        yield Finding.at(
+            extremes[0],
+            f"the {name} value is always one that the mask has set to 0",
+            count=len(extremes),
+            evidence=f"of values of shape {extremes[0].ins[0].shape} none is {bound} 0, and the mask "
+            f"that sets some to 0 is applied {place_of(found[extremes[0]], extremes[0].file)}",
+        )
 
 
 def _sign_of(flow: OperationGraph, tensor: In) -> int | None:

@@ -19,7 +19,7 @@ from math import prod
 from truestep.rules import Evidence, Finding, Meta
 from truestep.rules.kit.flow import ERRORS, REDUCTIONS, OperationGraph, is_total, number_of, place_of
 from truestep.rules.kit.formula import terms
-from truestep.rules.kit.grouping import by_line
+from truestep.rules.kit.grouping import lasting
 from truestep.watch import Operation
 from truestep.watch.evidence.facts.passes import BackwardPass
 
@@ -29,7 +29,7 @@ RULE = Meta(
     needs=(BackwardPass,),
     fix='Sum both terms over the values of each sample (reduction="sum"), and average them over the batch.',
 )
-_LEAST_BATCH, _LEAST_STEPS = (4,), 2
+_LEAST_BATCH = (4,)
 _CURVES, _SCALING = frozenset({"exp", "expm1", "log"}), frozenset({"sum", "neg", "mul", "div"})
 _ELEMENTWISE = _CURVES | _SCALING | {"add", "sub", "rsub", "pow"}
 _MIXED = {
@@ -48,16 +48,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             is_mixed = (_how(error), _how(divergence)) in _MIXED
             if is_mixed and abs(weight) == 1 and abs(other) in (0.5, 1) and _is_kl(flow, error, divergence):
                 found[divergence] = error
-    for divergences in by_line(found).values():
+    for divergences in lasting(found):
         divergence, error = divergences[0], found[divergences[0]]
-        if len({item.step for item in divergences}) >= _LEAST_STEPS:
-            yield Finding.at(
-                divergence,
-                f"the KL term is {_MIXED[_how(error), _how(divergence)]}",
-                count=len(divergences),
-                evidence=f"the divergence has shape {divergence.ins[0].shape}, the error has shape "
-                f"{error.ins[0].shape} {place_of(error, divergence.file)}, and neither has a weight",
-            )
+        yield Finding.at(
+            divergence,
+            f"the KL term is {_MIXED[_how(error), _how(divergence)]}",
+            count=len(divergences),
+            evidence=f"the divergence has shape {divergence.ins[0].shape}, the error has shape "
+            f"{error.ins[0].shape} {place_of(error, divergence.file)}, and neither has a weight",
+        )
 
 
 def _how(item: Operation) -> str:

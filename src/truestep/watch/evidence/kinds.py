@@ -13,8 +13,6 @@ F = TypeVar("F", bound=Facts)
 
 NUM_SHARED: dict[type[Facts], int] = {}
 """For each kind: how many fields come first that are alike for many moments, and are written once for all."""
-LATE: set[type[Facts]] = set()
-"""Kinds that are noted once the step which they belong to is counted."""
 BY_NAME: dict[str, type[Facts]] = {}
 NOT_CHECKED = "not checked: "
 """Begins the reason why something was not looked at."""
@@ -70,17 +68,13 @@ class Place(NamedTuple):
     function: str
 
 
-def kind(
-    *, varies_from: str | None = None, is_late: bool = False, is_counted: bool = False
-) -> Callable[[type[F]], type[F]]:
+def kind(*, varies_from: str | None = None, is_counted: bool = False) -> Callable[[type[F]], type[F]]:
     """Make a named tuple a kind of moment. Fields from `varies_from` on change from one time to the next."""
 
     def register(facts: type[F]) -> type[F]:
         fields: tuple[str, ...] = facts._fields  # type: ignore[attr-defined]
         NUM_SHARED[facts] = len(fields) if varies_from is None else fields.index(varies_from)
         BY_NAME[facts.__name__] = facts
-        if is_late:
-            LATE.add(facts)
         if is_counted:
             NEVER_CUT.add(facts)
         return facts

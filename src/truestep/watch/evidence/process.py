@@ -18,7 +18,7 @@ from truestep import record
 from truestep.errors import StateError, UsageError
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.facts.surroundings import GroupJoined
-from truestep.watch.evidence.kinds import LATE, NOT_CHECKED, UNREAD
+from truestep.watch.evidence.kinds import NOT_CHECKED, UNREAD
 from truestep.watch.evidence.moment import Moment, Observed, Written
 from truestep.watch.evidence.operation import Operation, Out, Site, TableReader, stride_of
 
@@ -183,22 +183,17 @@ def _add_line(process: Process, line: dict[str, Any], names: _Names) -> None:
         process.operations.extend(names.tables.read(line))
     elif line["kind"] == "kept":
         process.kept = dict(line["digests"])
-    elif line["kind"] in ("plain", "expected"):
-        _add_kept(process, line)
+    elif line["kind"] == "plain":
+        process.plain[line["step"]] = dict(line["values"])
+        process.begun[line["step"]] = dict(line["begun"])
+    elif line["kind"] == "expected":
+        process.expected_steps = line["total"]
     elif line["kind"] == "trouble":
         process.troubles.append(line["error"])
         if line.get("is_off"):
             process.switched_off.append(line["error"])
     elif line["kind"] == "end":
         process.ended, process.error = line["how"], line.get("error")
-
-
-def _add_kept(process: Process, line: dict[str, Any]) -> None:
-    if line["kind"] == "plain":
-        process.plain[line["step"]] = dict(line["values"])
-        process.begun[line["step"]] = dict(line["begun"])
-    else:
-        process.expected_steps = line["total"]
 
 
 def _read_block(line: dict[str, Any], names: _Names, process: Process) -> Iterator[Moment[Any]]:
@@ -213,7 +208,7 @@ def _read_block(line: dict[str, Any], names: _Names, process: Process) -> Iterat
         facts = written.facts(values.get((number, begun_ns)))
         yield Moment(
             facts=facts,
-            step=process.num_steps - (written.kind in LATE),
+            step=process.num_steps,
             at_s=(begun_ns - line["base_ns"]) / 1e9,
             took_s=(ended_ns - begun_ns) / 1e9,
             file=file,

@@ -316,7 +316,5 @@ class GraphsKept(NamedTuple):
     steps: list[int]
     last_step: int
     """The one in which they were still alive."""
-    holder: str | None
-    """The kind of container that holds the losses; None if it is what was made from them."""
     is_part: bool
     """Whether terms of losses are kept, not losses."""

@@ -1,8 +1,8 @@
 """Samples that loaders return: a digest of each, their labels, and how the loader was made.
 
 Owns the first batches of the first epochs of each loader. Digests are of a few hundred numbers of a sample:
-enough to know it again. Batches on a device are copied late, without a wait. Whether a loader serves
-training or evaluation follows from the moments around its batches.
+enough to know it again. Batches on a device are not read. Whether a loader serves training or evaluation
+follows from the moments around its batches.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,6 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
-from truestep.base.device import LateCopy
 from truestep.watch.evidence.facts.loading import EpochNumber, Labels, LoaderMade, LoaderOrder, SamplesSeen
 from truestep.watch.hooks.table import Hook, Observation, calling_frame, put
 from truestep.watch.inspect.data.labels import outline_labels
@@ -98,16 +97,11 @@ class _Page:
     labels: list[Labels] = field(default_factory=list)
 
 
-_Add = Callable[[_Page, Tensor], None]
-
-
 class _Book:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._pages: dict[int, _Page] = {}
         self._num_epochs: dict[int, int] = {}
-        self._late: list[tuple[_Page, LateCopy | None, _Add]] = []
-        """What is added to pages, in this order, once its copy has come. Without a copy a page is closed."""
 
     def made(self, loader: Any, /, *_: Any, **__: Any) -> Observation:
         """A loader is made."""
@@ -128,20 +122,17 @@ class _Book:
             self._tape.note(_order(loader, number, is_first=epoch == 0))
 
     def batch(self, number: int, batch: Any) -> None:
-        self._collect()
         page = self._pages.get(number)
         if page is None:
             return
         page.num_batches += 1
-        num_late = sum(item[0] is page and item[2] is _add_digests for item in self._late)
-        is_kept = len(page.digests) + num_late < _NUM_BATCHES[page.epoch] and page.num_samples < _MAX_SAMPLES
-        is_labelled = is_kept or (page.epoch == 0 and len(page.labels) + num_late < _NUM_LABELLED)
-        if is_labelled:
-            inputs, labels = find_parts(batch, anywhere=True)
+        is_kept = len(page.digests) < _NUM_BATCHES[page.epoch] and page.num_samples < _MAX_SAMPLES
+        if is_kept or (page.epoch == 0 and len(page.labels) < _NUM_LABELLED):
+            inputs, labels = find_parts(batch)
             if labels is not None:
-                self._when_here(page, labels, _add_labels)
+                _add_labels(page, labels)
             if is_kept and inputs is not None:
-                self._when_here(page, inputs, _add_digests)
+                _add_digests(page, inputs)
 
     def pausing(self) -> None:
         """The next batches are not seen: these are not the whole epoch."""
@@ -152,30 +143,10 @@ class _Book:
         for page in self._pages.values():
             self._close(page)
         self._pages = {}
-        self._collect(waits=True)
-
-    def _when_here(self, page: _Page, tensor: Tensor, add: _Add) -> None:
-        """Add what a tensor holds to a page: now if it is on the CPU, else once its copy has come."""
-        if tensor.is_cpu:
-            add(page, tensor)
-        else:
-            self._late.append((page, LateCopy(_few_of(tensor)), add))
-
-    def _collect(self, *, waits: bool = False) -> None:
-        while self._late:
-            page, copy, add = self._late[0]
-            if copy is not None and not waits and not copy.has_arrived():
-                return
-            del self._late[0]
-            if copy is None:
-                self._tape.note(SamplesSeen(**vars(page)))
-            else:
-                add(page, copy.wait())
 
     def _close(self, page: _Page | None) -> None:
         if page is not None and page.num_batches:
-            self._late.append((page, None, _add_digests))
-            self._collect()
+            self._tape.note(SamplesSeen(**vars(page)))
 
 
 def _order(loader: Any, number: int, *, is_first: bool) -> LoaderOrder:
@@ -203,9 +174,9 @@ def _indices(loader: Any) -> tuple[int, list[int] | None]:
     return id(dataset), [int(index) for index in indices]
 
 
-def find_parts(batch: Any, *, anywhere: bool = False) -> tuple[Tensor | None, Tensor | None]:
+def find_parts(batch: Any) -> tuple[Tensor | None, Tensor | None]:
     """Return the tensor that holds the samples, and the one that holds their labels."""
-    tensors = [leaf for _, leaf in find_tensors(batch) if leaf.dim() and is_readable(leaf, anywhere=anywhere)]
+    tensors = [leaf for _, leaf in find_tensors(batch) if leaf.dim() and is_readable(leaf)]
     wide = [item for item in tensors if item.dim() > 1 and item.shape[1:].numel() > 1]
     inputs = next((item for item in wide if item.is_floating_point()), None)
     if inputs is None:
@@ -219,12 +190,12 @@ def find_parts(batch: Any, *, anywhere: bool = False) -> tuple[Tensor | None, Te
     return inputs, labels
 
 
-def is_readable(tensor: Tensor, *, anywhere: bool = False) -> bool:
-    """Whether its values can be read where they are; with `anywhere` also by a copy from a device."""
+def is_readable(tensor: Tensor) -> bool:
+    """Whether its values can be read where they are."""
     return (
         type(tensor) is Tensor
         and tensor.layout is torch.strided
-        and (tensor.is_cpu or (anywhere and not tensor.is_meta))
+        and tensor.is_cpu
         and tensor.dtype in _READABLE
         and tensor.numel() > 0
         and not tensor.is_neg()
@@ -272,14 +243,6 @@ def _rows(tensor: Tensor) -> Array:
 
 def _stride(width: int) -> int:
     return -(-width // _MAX_ELEMENTS)
-
-
-def _few_of(tensor: Tensor) -> Tensor:
-    """Return the numbers of a tensor on a device that `_rows` would take from it."""
-    if tensor.dim() == 1:
-        return tensor
-    rows = tensor.detach().flatten(1)
-    return rows[:, :: _stride(rows.shape[1])].contiguous()
 
 
 def _digest(rows: Array) -> list[int]:

@@ -19,7 +19,13 @@ from truestep.watch.evidence.facts.structure import Optimizer as ListedOptimizer
 from truestep.watch.evidence.kinds import Facts, Place
 from truestep.watch.hooks.table import Hook, Observation, put
 from truestep.watch.inspect.model import norms
-from truestep.watch.inspect.model.structure import Kinds, file_of, find_hidden, find_repeated, find_switches
+from truestep.watch.inspect.model.structure import (
+    file_of,
+    find_hidden,
+    find_repeated,
+    find_switches,
+    origin_of,
+)
 from truestep.watch.inspect.training import updates
 from truestep.watch.inspect.training.closeness import Closeness
 from truestep.watch.inspect.training.flow import GradientFlow, follow
@@ -56,8 +62,6 @@ class _Entry:
     shape: tuple[int, ...]
     sample: list[float] | None
     first_step: int
-    is_brief: bool = False
-    """Whether there are so many that this one is known and not written down."""
     path: str | None = None
     model: int | None = None
     size: int = 0
@@ -119,10 +123,8 @@ class _Roster:
     def __init__(self, tape: Tape, closeness: Closeness) -> None:
         self._tape = tape
         self._close = closeness
-        self._kinds = Kinds(tape.sites.is_own)
         self._entries: dict[int, _Entry] = {}
-        self._all: dict[int, _Entry] = {}
-        self._num_entries = 0
+        self._all: list[_Entry] = []
         self._trained: set[int] = set()
         self._pages = ByIdentity[Optimizer, _Page]()
         self._all_pages: list[_Page] = []
@@ -144,15 +146,12 @@ class _Roster:
         entry = self._entries.get(key)
         if entry is None:
             shape = () if nn.parameter.is_lazy(parameter) else tuple(parameter.shape)
-            is_brief = self._num_entries >= _MAX_WRITTEN
-            sample = None if is_brief else read_sample(parameter)
-            entry = _Entry(key, None, shape, sample, self._tape.num_steps, is_brief=is_brief)
+            entry = _Entry(key, None, shape, read_sample(parameter), self._tape.num_steps)
             entry.ref = Ref(parameter, lambda _: self._forget(key))
             self._entries[key] = entry
-            if not is_brief:
-                self._all[self._num_entries] = entry
-                self._num_entries += 1
-        elif entry.sample is None and not entry.is_brief:  # it had no values yet: lazy, or on no device
+            if len(self._all) < _MAX_WRITTEN:
+                self._all.append(entry)
+        elif entry.sample is None:  # it had no values yet: lazy, or on no device
             entry.sample = read_sample(parameter)
             entry.shape = () if nn.parameter.is_lazy(parameter) else tuple(parameter.shape)
         return entry
@@ -295,7 +294,7 @@ class _Roster:
         holders: dict[str, type] = {}
         for path, module in parts.named_modules(root):
             kind = type(module)
-            if self._kinds.origin(kind) == "torch" and path:
+            if origin_of(kind, self._tape.sites.is_own) == "torch" and path:
                 kind = holders.get(path.rpartition(".")[0], type(root))
             holders[path] = kind
             found.extend(
@@ -312,7 +311,7 @@ class _Roster:
                 entry.is_training = parts.is_training(module)
             if entry.path is None or entry.size < len(found):
                 entry.path, entry.size, entry.model = path, len(found), number
-                entry.holder, entry.origin = kind.__qualname__, self._kinds.origin(kind)
+                entry.holder, entry.origin = kind.__qualname__, origin_of(kind, self._tape.sites.is_own)
                 if _has_name(root):
                     entry.is_loaded = True
             entry.is_frozen = not parameter.requires_grad
@@ -323,7 +322,7 @@ class _Roster:
             entry.is_training = is_training
             if entry.hidden is None:
                 entry.hidden = HidingPlace(holder.__qualname__, file_of(holder), attribute, what)
-        for facts in (*find_repeated(root, self._kinds), *find_switches(root)):
+        for facts in (*find_repeated(root, self._tape.sites.is_own), *find_switches(root)):
             if facts not in self._reported:
                 self._reported.add(facts)
                 self._tape.note(facts)
@@ -376,7 +375,7 @@ class _Roster:
             if parameter is not None and (not entry.groups or not entry.has_grad):
                 self._compare(parameter, entry)
         facts = ParametersListed(
-            [entry.as_fact() for entry in self._all.values()],
+            [entry.as_fact() for entry in self._all],
             [page.as_fact(self._tape.sites.table) for page in self._all_pages],
         )
         self._tape.mark(facts, 0, perf_counter_ns())

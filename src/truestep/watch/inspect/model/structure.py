@@ -76,7 +76,7 @@ def _items(value: Any, depth: int) -> Iterator[Any]:
     return iter(())
 
 
-def find_repeated(root: nn.Module, kinds: "Kinds") -> Iterator[LayerRepeated]:
+def find_repeated(root: nn.Module, is_own: Callable[[str], bool]) -> Iterator[LayerRepeated]:
     """Yield containers, but for other packages', in which one module with parameters stands twice."""
     holders: dict[str, nn.Module] = dict(parts.named_modules(root))
     for path, module in holders.items():
@@ -87,7 +87,7 @@ def find_repeated(root: nn.Module, kinds: "Kinds") -> Iterator[LayerRepeated]:
         most, copies = counted.most_common(1)[0] if counted else (0, 0)
         if copies > 1:
             parent, attribute = _holder_of(path, holders)
-            if kinds.origin(type(parent)) == "other":
+            if origin_of(type(parent), is_own) == "other":
                 continue
             yield LayerRepeated(
                 class_name=type(next(item for item in items if id(item) == most)).__name__,
@@ -125,21 +125,9 @@ def find_switches(root: nn.Module) -> Iterator[SwitchIneffective]:
                 yield SwitchIneffective(name, wanted, path, 1)
 
 
-class Kinds:
-    """What is known of classes of modules: whether they are the user's own, torch's or somebody else's."""
-
-    def __init__(self, is_own: Callable[[str], bool]) -> None:
-        self._is_own = is_own
-        self._known: dict[type, str] = {}
-
-    def origin(self, kind: type) -> str:
-        """Return `own`, `torch` or `other`."""
-        found = self._known.get(kind)
-        if found is None:
-            if kind.__module__.partition(".")[0] == "torch":
-                found = "torch"
-            else:
-                file = file_of(kind)
-                found = "own" if file is None or self._is_own(file) else "other"
-            self._known[kind] = found
-        return found
+def origin_of(kind: type, is_own: Callable[[str], bool]) -> str:
+    """Return whose a class of modules is: `own` for the user's, `torch` or `other`."""
+    if kind.__module__.partition(".")[0] == "torch":
+        return "torch"
+    file = file_of(kind)
+    return "own" if file is None or is_own(file) else "other"

@@ -3,7 +3,6 @@
 Owns the walk over autograd's nodes, at the steps that are looked at and at some later ones.
 """
 
-import gc
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
@@ -55,7 +54,6 @@ class _Marked:
     mark: "weakref.ref[_Mark]"
     parts: "tuple[weakref.ref[_Mark], ...]"
     """In the terms that the loss is the sum of."""
-    loss: "weakref.ref[Tensor]"
     step: int
     site: int
 
@@ -132,7 +130,7 @@ class _Graphs:
             mark = _put_mark(node)
             terms = _find_terms(node)
             parts = tuple(_put_mark(term) for term in terms if term is not node)
-            self._marks.append(_Marked(mark, parts, Ref(losses[0]), self._turn, site))
+            self._marks.append(_Marked(mark, parts, self._turn, site))
 
     def _find_earlier(self, losses: tuple[Tensor, ...], node: Any, site: int) -> None:
         """Find the pass that began here before, and read some of the gradients that it has left."""
@@ -199,7 +197,6 @@ class _Graphs:
                     backward_at=self._tape.sites.table[site],
                     steps=[item.step + 1 for item in items],
                     last_step=step + 1,
-                    holder=_holder(items),
                     is_part=all(item.mark() is None for item in items),
                 )
                 self._tape.note(facts)
@@ -261,16 +258,6 @@ def _find_terms(node: Any) -> list[Any]:
 def _num_nodes() -> int:
     found: int = _sequence_number()
     return found
-
-
-def _holder(items: list[_Marked]) -> str | None:
-    """Return what kind of container holds the losses themselves; None if it is what was made from them."""
-    for item in items:
-        loss = item.loss()
-        for holder in gc.get_referrers(loss) if loss is not None else ():
-            if isinstance(holder, list | dict | deque | tuple | set):
-                return type(holder).__name__
-    return None
 
 
 @dataclass
