@@ -63,7 +63,7 @@ def _checked(thing: Any, name: str) -> Thing:
 def _explain_tensors(given: Mapping[str, Thing]) -> Explanation:
     ledger = Ledger()
     for thing in given.values():
-        ledger.add(thing)
+        ledger.label(thing)
     return Explanation(
         code=None,
         tensors=tuple(ledger.facts(thing, name) for name, thing in given.items()),
@@ -98,7 +98,7 @@ def _explain_code(code: str, named: Mapping[str, Any]) -> Explanation:
         copies = copy_sharing(tensors)
         tracer = Tracer(Ledger(), Names())
         for name, thing in copies.items():
-            tracer.ledger.add(thing)
+            tracer.ledger.label(thing)
             tracer.names.give(thing, name)
         value = _run(tracer, code, {"torch": torch, "F": F, "nn": nn, "np": np, **plain, **copies})
         return _explanation(code, tracer, value, has_copies=bool(copies))

@@ -76,17 +76,16 @@ class Broadcast:
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     shape: tuple[int, ...]
-    expanded: tuple[tuple[int, ...], ...]
-    """For each operand the axes of the result along which it is repeated."""
     is_silent: bool
     """Two operands were each repeated along the other's axis, as (N,) against (N, 1): often a mistake."""
 
     def __str__(self) -> str:
         """Align the shapes at the right; `*` marks an axis along which an operand is repeated."""
         rows = []
-        for name, shape, axes in zip(self.names, self.shapes, self.expanded, strict=True):
+        for name, shape in zip(self.names, self.shapes, strict=True):
             sizes = [""] * (len(self.shape) - len(shape)) + [str(size) for size in shape]
-            marked = [size + ("*" if axis in axes else " ") for axis, size in enumerate(sizes)]
+            pairs = zip(sizes, self.shape, strict=True)
+            marked = [size + (" " if size == str(whole) else "*") for size, whole in pairs]
             rows.append([name, *marked])
         rows.append(["result", *(f"{size} " for size in self.shape)])
         widths = [max(len(row[column]) for row in rows) for column in range(len(self.shape) + 1)]

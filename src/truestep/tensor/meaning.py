@@ -4,15 +4,16 @@ Knows torch's signatures. Whether memory is shared is not judged from them but m
 """
 
 import math
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from truestep.tensor.facts import Broadcast, Operation, listed
-from truestep.tensor.shapes import axes_words, broadcast, slices, why_not_view, written
-from truestep.tensor.trace import UNNAMED, Event, Names
+from truestep.tensor.facts import Broadcast, Operation, TensorFacts, listed
+from truestep.tensor.memory import Thing, unwatched
+from truestep.tensor.shapes import axes_words, broadcast, slices, why_not_view
+from truestep.tensor.trace import Event, Names
 
 
 def _words(text: str) -> frozenset[str]:
@@ -49,12 +50,16 @@ _ALIASES = {
     "data": "no gradient flows back through it; writing to it changes the original, and backward does NOT "
     "notice and may give wrong gradients",
 }
+_UNNAMED = "a tensor"
+"""One that came about inside a call, and has no name in the code."""
 _UNINITIALISED = _words("empty empty_like new_empty empty_strided")
 
 
 def operation(event: Event, number: int, *, names: Names) -> Operation:
     """Return one event as an operation: what happened to memory, to shapes, and what to look out for."""
-    kind, of = _verdict(event)
+    event.before = _named(event.before, event.inputs, names)
+    event.after = _named(event.after, event.outputs, names)
+    kind, of = _verdict(event, names)
     aligned = _alignment(event)
     return Operation(
         number=number,
@@ -70,26 +75,30 @@ def operation(event: Event, number: int, *, names: Names) -> Operation:
     )
 
 
-def _verdict(event: Event) -> tuple[str, str]:
+def _named(all_facts: list[TensorFacts], things: list[Thing], names: Names) -> list[TensorFacts]:
+    pairs = zip(all_facts, things, strict=True)
+    return [replace(facts, name=names.of(thing) or _UNNAMED) for facts, thing in pairs]
+
+
+def _verdict(event: Event, names: Names) -> tuple[str, str]:
     """Return what happened to memory, and the name of the tensor concerned."""
     if event.written:
         return "in place", event.before[event.written[0]].name
     if event.name.endswith("=") and event.before:
         return ("same" if event.name == "=" else "in place"), event.before[0].name
     if event.outputs:
-        return _of_output(event)
+        return _of_output(event, names)
     return ("new" if isinstance(event.value, Tensor) else "none"), ""
 
 
-def _of_output(event: Event) -> tuple[str, str]:
-    pairs = zip(event.inputs, event.before, strict=True)
-    same = [facts.name for thing, facts in pairs if thing is event.outputs[0]]
+def _of_output(event: Event, names: Names) -> tuple[str, str]:
+    for facts, thing in zip(event.before, event.inputs, strict=True):
+        if thing is event.outputs[0]:
+            return "same", facts.name
     shared = [facts.name for facts in event.before if facts.memory == event.after[0].memory]
-    viewed = [name for name in (*shared, *event.viewed[-1:]) if name != UNNAMED]
-    if same:
-        return "same", same[0]
-    if viewed:
-        return "view", viewed[0]
+    known = [name for name in (*shared, *map(names.of, event.viewed[-1:])) if name not in (None, _UNNAMED)]
+    if known:
+        return "view", str(known[0])
     if event.name not in _COPYING or not event.before:
         return "new", ""
     copied = event.before if event.name in _JOINING else event.before[:1]
@@ -184,9 +193,9 @@ def _warnings(event: Event, aligned: Broadcast | None) -> tuple[str, ...]:
     """Return what is probably not meant."""
     if aligned is None or not aligned.is_silent:
         return ()
-    pairs = " and ".join(written(shape) for shape in aligned.shapes)
+    pairs = " and ".join(map(str, aligned.shapes))
     loss = " The loss compares each with every other." if event.name in _LOSSES else ""
-    words = f"{pairs} give {written(aligned.shape)}: every element meets every other.{loss}"
+    words = f"{pairs} give {aligned.shape}: every element meets every other.{loss}"
     return (f"{words} If pairs were meant, make the shapes equal: squeeze(-1) or unsqueeze(-1).",)
 
 
@@ -194,14 +203,10 @@ def why_no_view(event: Event) -> str:
     """Return which axes a failed `view` joins that no stride walks through; empty if it is no such."""
     if event.name != "view" or not event.before:
         return ""
-    given: Sequence[Any] = event.args[1:] or [event.kwargs.get("size")]
-    if len(given) == 1 and isinstance(given[0], (tuple, list)):
-        given = given[0]
-    if not given or not all(isinstance(size, int) for size in given):
+    try:
+        with unwatched():
+            new = event.args[0].reshape(*event.args[1:], **event.kwargs).shape
+    except (TypeError, RuntimeError):  # another mistake: torch has said which
         return ""
-    facts, new = event.before[0], list(given)
-    known = math.prod(size for size in new if size != -1)
-    if -1 in new and known:
-        new = [math.prod(facts.shape) // known if size == -1 else size for size in new]
-    why = why_not_view(facts, new) if math.prod(new) == math.prod(facts.shape) else ""
+    why = why_not_view(event.before[0], new)
     return f"{why}. reshape() would copy instead" if why else ""

@@ -5,6 +5,7 @@ Judges by addresses of storages and bytes, never by the identity of Python objec
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ def unwatched() -> Iterator[None]:
         yield
 
 
-class Span(NamedTuple):
+class Block(NamedTuple):
     """The bytes of one storage or buffer: the device it is on, its first address, and how many."""
 
     device: str
@@ -35,145 +36,126 @@ class Span(NamedTuple):
     key: int
     """Tells apart storages without any byte, whose addresses say nothing."""
 
+    def meets(self, other: "Block") -> bool:
+        """Whether both have a byte in common; without any byte, whether they are one storage."""
+        if self.num_bytes == 0 or other.num_bytes == 0:
+            return self.key == other.key and self.num_bytes == other.num_bytes
+        is_before = self.start < other.start + other.num_bytes
+        return self.device == other.device and is_before and other.start < self.start + self.num_bytes
 
-def span_of(thing: Thing) -> Span:
+
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """Where the elements of a tensor or array are; strides in bytes."""
+
+    block: Block
+    address: int
+    """Of element [0, 0, ...]."""
+    item_bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The form in which NumPy can compare addresses; it never reads them."""
+        return {
+            "version": 3,
+            "typestr": f"|V{self.item_bytes}",
+            "shape": self.shape,
+            "strides": self.strides,
+            "data": (self.address, True),
+        }
+
+
+def block_of(thing: Thing) -> Block:
     """Return the whole storage of a tensor, or the whole buffer behind a NumPy array."""
     if isinstance(thing, Tensor):
         storage = thing.untyped_storage()
-        address = 0 if thing.device.type == "meta" else storage.data_ptr()
-        return Span(str(thing.device), address, storage.nbytes() if address else 0, storage._cdata)
+        start = 0 if thing.device.type == "meta" else storage.data_ptr()
+        return Block(str(thing.device), start, storage.nbytes() if start else 0, storage._cdata)
     owner: Any = thing
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     if isinstance(owner.base, Tensor):
-        return span_of(owner.base)
-    low, high = _range_of(owner)
-    return Span("cpu", low, high - low if owner.size else 0, id(owner))
+        return block_of(owner.base)
+    steps = [(size - 1) * stride for size, stride in zip(owner.shape, owner.strides, strict=True)]
+    low = owner.__array_interface__["data"][0] + sum(min(0, step) for step in steps)
+    num_bytes = owner.itemsize + sum(map(abs, steps)) if owner.size else 0
+    return Block("cpu", low, num_bytes, id(owner))
+
+
+def _layout_of(thing: Thing) -> _Layout:
+    block = block_of(thing)
+    if isinstance(thing, Tensor):
+        item = thing.element_size()
+        address = block.start + int(thing.storage_offset()) * item
+        strides = tuple(step * item for step in thing.stride())
+    else:
+        item, address, strides = thing.itemsize, thing.__array_interface__["data"][0], thing.strides
+    return _Layout(
+        block=block, address=address, item_bytes=item, shape=tuple(thing.shape), strides=tuple(strides)
+    )
 
 
 def is_same_memory(first: Thing, second: Thing) -> bool:
     """Whether two things live in one storage or buffer, whether or not their elements meet."""
-    return is_touching(span_of(first), span_of(second))
-
-
-def is_touching(one: Span, two: Span) -> bool:
-    """Whether two spans have a byte in common; without any byte, whether they are one storage."""
-    if one.num_bytes == 0 or two.num_bytes == 0:
-        return one.key == two.key and one.num_bytes == two.num_bytes
-    is_before = one.start < two.start + two.num_bytes
-    return one.device == two.device and is_before and two.start < one.start + one.num_bytes
-
-
-def item_bytes(thing: Thing) -> int:
-    """Return how many bytes one element takes."""
-    return thing.element_size() if isinstance(thing, Tensor) else thing.itemsize
-
-
-def byte_strides(thing: Thing) -> tuple[int, ...]:
-    """Return how many bytes further the next element along each axis is."""
-    if isinstance(thing, Tensor):
-        return tuple(step * thing.element_size() for step in thing.stride())
-    return tuple(thing.strides)
-
-
-def first_address(thing: Thing) -> int:
-    """Return the address of element [0, 0, ...]."""
-    if isinstance(thing, Tensor):
-        return span_of(thing).start + int(thing.storage_offset()) * thing.element_size()
-    address: int = thing.__array_interface__["data"][0]
-    return address
-
-
-def _num_elements(thing: Thing) -> int:
-    return thing.numel() if isinstance(thing, Tensor) else thing.size
+    return block_of(first).meets(block_of(second))
 
 
 def is_overlapping(one: Thing, two: Thing) -> bool:
     """Whether a byte belongs to an element of both; beyond a limit of work, whether their ranges meet."""
-    if not is_same_memory(one, two) or span_of(one).num_bytes == 0:
+    if not is_same_memory(one, two) or block_of(one).num_bytes == 0:
         return False
-    layouts = np.asarray(_Layout(one)), np.asarray(_Layout(two))
+    layouts = np.asarray(_layout_of(one)), np.asarray(_layout_of(two))
     try:
         return bool(np.shares_memory(*layouts, max_work=_MAX_WORK))  # type: ignore[arg-type] # any work is allowed
     except np.exceptions.TooHardError:
         return bool(np.may_share_memory(*layouts))
 
 
-class _Layout:
-    """Addresses of the elements of a tensor, in the form in which NumPy can compare them; never read."""
-
-    def __init__(self, thing: Thing) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": f"|V{item_bytes(thing)}",
-            "shape": tuple(thing.shape),
-            "strides": byte_strides(thing),
-            "data": (first_address(thing), True),
-        }
-
-
-def _range_of(thing: Thing) -> tuple[int, int]:
-    """Return the address of the first byte of an array, and that after its last."""
-    low = high = first_address(thing)
-    for size, stride in zip(thing.shape, byte_strides(thing), strict=True):
-        low, high = low + min(0, (size - 1) * stride), high + max(0, (size - 1) * stride)
-    return low, high + item_bytes(thing)
-
-
 class Ledger:
-    """The blocks of memory met so far, in order, each with a label."""
+    """The blocks of memory met so far, in order."""
 
     def __init__(self) -> None:
-        self._blocks: list[Span] = []
+        self._blocks: list[Block] = []
         self._holders: list[Thing] = []
 
-    def add(self, thing: Thing) -> int:
-        """Return the index of the block of a thing; a new one, or an old one that may grow by it."""
-        span = span_of(thing)
-        for index, block in enumerate(self._blocks):
-            if is_touching(span, block):
-                self._blocks[index] = _joined(span, block)
-                return index
-        self._blocks.append(span)
-        self._holders.append(thing)  # kept alive, so that no later storage gets its address
-        return len(self._blocks) - 1
+    def label(self, thing: Thing) -> str:
+        """Return A, B, C ... for the block of a thing: a new one, or an old one that may grow by it."""
+        block = block_of(thing)
+        for index, known in enumerate(self._blocks):
+            if block.meets(known):
+                start = min(block.start, known.start)
+                end = max(block.start + block.num_bytes, known.start + known.num_bytes)
+                self._blocks[index] = known._replace(start=start, num_bytes=end - start)
+                break
+        else:
+            index = len(self._blocks)
+            self._blocks.append(block)
+            self._holders.append(thing)  # kept alive, so that no later storage gets its address
+        turn, letter = divmod(index, 26)
+        return chr(ord("A") + letter) + (str(turn) if turn else "")
 
-    def facts(self, thing: Thing, name: str) -> TensorFacts:
+    def facts(self, thing: Thing, name: str = "") -> TensorFacts:
         """Return the facts of a tensor or array as it is now."""
         with unwatched():
-            span, item, steps = span_of(thing), item_bytes(thing), byte_strides(thing)
-            num = _num_elements(thing)
+            layout = _layout_of(thing)
+            block, item, axes = layout.block, layout.item_bytes, range(len(layout.shape))
+            num = thing.numel() if isinstance(thing, Tensor) else thing.size
             return TensorFacts(
                 name=name,
-                shape=tuple(thing.shape),
+                shape=layout.shape,
                 dtype=str(thing.dtype).removeprefix("torch."),
-                device=span.device,
-                stride=tuple(step // item for step in steps),
-                offset=(first_address(thing) - span.start) // item if num else 0,
-                memory=label(self.add(thing)),
+                device=block.device,
+                stride=tuple(step // item for step in layout.strides),
+                offset=(layout.address - block.start) // item if num else 0,
+                memory=self.label(thing),
                 num_bytes=num * item,
-                storage_bytes=span.num_bytes,
+                storage_bytes=block.num_bytes,
                 is_contiguous=_is_contiguous(thing),
-                expanded_axes=tuple(
-                    axis
-                    for axis, (size, step) in enumerate(zip(thing.shape, steps, strict=True))
-                    if size > 1 and step == 0
-                ),
+                expanded_axes=tuple(a for a in axes if layout.shape[a] > 1 and layout.strides[a] == 0),
                 autograd=_autograd(thing),
             )
-
-
-def label(index: int) -> str:
-    """Return A, B ... Z, then A1, B1 ..."""
-    turn, letter = divmod(index, 26)
-    return chr(ord("A") + letter) + (str(turn) if turn else "")
-
-
-def _joined(one: Span, two: Span) -> Span:
-    start = min(one.start, two.start)
-    return two._replace(
-        start=start, num_bytes=max(one.start + one.num_bytes, two.start + two.num_bytes) - start
-    )
 
 
 def _is_contiguous(thing: Thing) -> bool:

@@ -5,12 +5,7 @@ from itertools import pairwise, permutations
 
 from truestep.tensor.facts import Broadcast, TensorFacts
 
-LETTERS = "ijklmnop"
-
-
-def written(shape: Sequence[int]) -> str:
-    """Write a shape as Python does: `(3,)`, `(2, 4)`, `()`."""
-    return str(tuple(shape))
+_LETTERS = "ijklmnop"
 
 
 def slices(name: str, *, ndim: int, axes: Sequence[int]) -> str:
@@ -19,7 +14,7 @@ def slices(name: str, *, ndim: int, axes: Sequence[int]) -> str:
     >>> slices("x", ndim=3, axes=[1])
     'x[i, :, k]'
     """
-    marks = [":" if axis in axes else LETTERS[axis % len(LETTERS)] for axis in range(ndim)]
+    marks = [":" if axis in axes else _LETTERS[axis % len(_LETTERS)] for axis in range(ndim)]
     return f"{name if name.isidentifier() else 'input'}[{', '.join(marks)}]"
 
 
@@ -64,18 +59,8 @@ def broadcast(operands: Sequence[TensorFacts]) -> Broadcast | None:
     if any(len(column) > 1 for column in columns):
         return None
     result = tuple(next(iter(column), 1) for column in columns)
-    missing = [ndim - len(shape) for shape in shapes]
-    expanded = tuple(
-        tuple(axis for axis in range(ndim) if wide[axis] != result[axis] or axis < gap)
-        for wide, gap in zip(padded, missing, strict=True)
-    )
-    return Broadcast(
-        names=tuple(facts.name for facts in operands),
-        shapes=tuple(shapes),
-        shape=result,
-        expanded=expanded,
-        is_silent=is_silent(shapes),
-    )
+    names = tuple(facts.name for facts in operands)
+    return Broadcast(names=names, shapes=tuple(shapes), shape=result, is_silent=is_silent(shapes))
 
 
 def is_silent(shapes: Sequence[tuple[int, ...]]) -> bool:

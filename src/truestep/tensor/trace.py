@@ -6,7 +6,7 @@ Owns the running and the noting: facts before, facts after. What an operation me
 import ast
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,6 @@ from truestep.errors import UsageError
 from truestep.tensor.facts import TensorFacts
 from truestep.tensor.memory import Ledger, Thing, is_overlapping, is_same_memory, unwatched
 
-UNNAMED = "a tensor"
-"""One that came about inside a call, and has no name in the code."""
 _FILE = "<explained>"
 _MARK = "__truestep_value__"
 _WITHOUT_TENSOR = {"len", "item", "tolist", "backward", "numel", "size", "equal", "allclose", "setitem"}
@@ -57,8 +55,8 @@ class Event:
     after: list[TensorFacts] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
     """Which of the inputs the call has written to."""
-    viewed: list[str] = field(default_factory=list)
-    """Names of the tensors known before that live in the memory of the first output."""
+    viewed: list[Thing] = field(default_factory=list)
+    """The tensors known before that live in the memory of the first output."""
     touched: list[Thing] = field(default_factory=list)
     """Which other known tensors have elements among those written to."""
     is_torch: bool = True
@@ -138,7 +136,7 @@ class Tracer(TorchFunctionMode):
             return func(*args, **kwargs)
         event = Event(name=name, code=code, args=args, kwargs=kwargs)
         event.inputs = list(things_in([args, kwargs]))
-        event.before = [self._facts(thing) for thing in event.inputs]
+        event.before = [self.ledger.facts(thing) for thing in event.inputs]
         versions = [_version(thing) for thing in event.inputs]
         try:
             event.value = func(*args, **kwargs)
@@ -173,12 +171,9 @@ class Tracer(TorchFunctionMode):
                 event = Event(name=name, code=code, value=value, is_torch=False)
                 event.outputs = outputs
                 event.inputs = [item for item in self.names.known if is_same_memory(item, outputs[0])][-1:]
-                event.before = [self._facts(thing) for thing in event.inputs]
+                event.before = [self.ledger.facts(thing) for thing in event.inputs]
                 self._add(event)
         return value
-
-    def _facts(self, thing: Thing) -> TensorFacts:
-        return self.ledger.facts(thing, self.names.of(thing) or UNNAMED)
 
     def _add(self, event: Event) -> None:
         is_named = event.name in _WITHOUT_TENSOR or event.name.endswith("=")
@@ -186,14 +181,13 @@ class Tracer(TorchFunctionMode):
             return
         event.touched = _overlapping(event, self.names.known)
         if event.outputs:
-            known = [item for item in self.names.known if is_same_memory(item, event.outputs[0])]
-            event.viewed = [self.names.of(item) or UNNAMED for item in known]
+            event.viewed = [item for item in self.names.known if is_same_memory(item, event.outputs[0])]
         self.events.append(event)
         for at, thing in enumerate(event.outputs):
             if self.names.of(thing) is None:
                 part = f"[{at}]" if len(event.outputs) > 1 else ""
                 self.names.give(thing, f"step {len(self.events)}{part}")
-        event.after = [self._facts(thing) for thing in event.outputs]
+        event.after = [self.ledger.facts(thing) for thing in event.outputs]
 
     def _name_targets(self, statement: ast.stmt, code: str, namespace: dict[str, Any]) -> None:
         text = ast.get_source_segment(code, statement) or ""
@@ -205,18 +199,10 @@ class Tracer(TorchFunctionMode):
             is_alias = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
             if is_alias and old is not None:
                 event = Event(name="=", code=text, value=value, inputs=[value], outputs=[value])
-                event.before = event.after = [self._facts(value)]
+                event.before = event.after = [self.ledger.facts(value)]
                 self.events.append(event)
             elif old is None or old.startswith("step "):
                 self.names.give(value, name)
-                self._rename(value, name)
-
-    def _rename(self, thing: Thing, name: str) -> None:
-        for event in self.events:
-            event.after = [
-                replace(facts, name=name) if made is thing else facts
-                for facts, made in zip(event.after, event.outputs, strict=True)
-            ]
 
 
 def _overlapping(event: Event, known: list[Thing]) -> list[Thing]:
