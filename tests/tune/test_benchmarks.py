@@ -29,7 +29,6 @@ def facts() -> ScriptFacts:
     loader = {
         "class": "DataLoader",
         "workers": 0,
-        "batch_size": 8,
         "pin_memory": False,
         "persistent": False,
         "prefetch": None,

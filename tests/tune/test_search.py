@@ -116,7 +116,6 @@ SEEN: dict[str, Any] = {
         {
             "class": "DataLoader",
             "workers": 2,
-            "batch_size": 8,
             "pin_memory": False,
             "persistent": False,
             "prefetch": 2,
@@ -126,13 +125,12 @@ SEEN: dict[str, Any] = {
     "optimizers": (
         {"class": "AdamW", "fused": None, "foreach": None, "can_fuse": True, "can_foreach": True},
     ),
-    "keeps_gradients": True,
     "uses_run": True,
 }
 
 
-def facts_of(device: str, asked: tuple[str, ...] = ()) -> ScriptFacts:
-    return ScriptFacts(cores=2, device=device, step_s=0.01, asked=asked, **SEEN)
+def facts_of(device: str) -> ScriptFacts:
+    return ScriptFacts(cores=2, device=device, step_s=0.01, **SEEN)
 
 
 def search_stubbed(
@@ -140,7 +138,6 @@ def search_stubbed(
     gains: dict[str, Any],
     *,
     knobs: dict[str, Knob] | None = None,
-    names: tuple[str, ...] = (),
     device: str = "cpu",
     **losses: tuple[float | None, ...],
 ) -> Result:
@@ -154,8 +151,8 @@ def search_stubbed(
         return Comparison(ratio=Interval(median=ratio, low=ratio, high=ratio, num=16), **losses)
 
     monkeypatch.setattr(searching, "compare", measure)
-    monkeypatch.setattr(searching, "look_at", lambda *_, **__: facts_of(device, names))
-    asked = TuneOptions(budget_s=200.0, knobs=knobs or pick(tuple(gains)), names=names)
+    monkeypatch.setattr(searching, "look_at", lambda *_, **__: facts_of(device))
+    asked = TuneOptions(budget_s=200.0, knobs=knobs or pick(tuple(gains)))
     return tune(watch.Script(path="none.py"), asked)
 
 
@@ -163,16 +160,16 @@ def search_stubbed(
 def test_settings_that_exclude_each_other_are_not_kept_together(
     monkeypatch: pytest.MonkeyPatch, is_paying: bool
 ) -> None:
-    gains = {"set_to_none": 1.5, "fused": 1.2, "foreach": 1.1}
+    gains = {"channels_last": 1.5, "fused": 1.2, "foreach": 1.1}
     gains = {**gains, "prefetch": {4: 1.15}, "workers": {0: 1.12 if is_paying else 1.0}}
     found = search_stubbed(monkeypatch, gains)
-    assert found.settings == {"set_to_none": True, "fused": True, "prefetch": 4}
+    assert found.settings == {"channels_last": True, "fused": True, "prefetch": 4}
 
 
 @pytest.mark.verdict("every loss is bit-for-bit identical")
 def test_losses_that_were_not_seen_are_not_called_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def learning(base: tuple[float | None, ...], other: tuple[float | None, ...]) -> Any:
-        gains = {"set_to_none": 1.5}
+        gains = {"channels_last": 1.5}
         return search_stubbed(monkeypatch, gains, base_losses=base, other_losses=other).learning
 
     unseen = learning((None,) * 30, (None,) * 20)
@@ -183,15 +180,13 @@ def test_losses_that_were_not_seen_are_not_called_the_same(monkeypatch: pytest.M
     assert (same.words, same.steps) == ("every loss is bit-for-bit identical", 20)
 
 
-@pytest.mark.parametrize(
-    ("mode", "for_run"), [("default", {"compile": ("compile", True)}), ("max-autotune-no-cudagraphs", {})]
-)
-def test_a_mode_of_compiling_that_a_run_does_not_read_is_left_to_the_lines(
-    monkeypatch: pytest.MonkeyPatch, mode: str, for_run: Any
+def test_a_run_gets_the_settings_that_it_reads_and_lines_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = search_stubbed(monkeypatch, {"compile": {mode: 1.5}}, names=("compile",), device="cuda")
-    assert found.settings == {"compile": mode} and found.for_run == for_run
-    assert (mode in found.lines["compile"][0]) is (mode != "default")
+    found = search_stubbed(monkeypatch, {"compile": 1.5, "channels_last": 1.2}, device="cuda")
+    assert found.settings == {"compile": True, "channels_last": True}
+    assert found.for_run == {"compile": ("compile", True)}
+    assert "memory_format=torch.channels_last" in found.lines["channels_last"][0]
 
 
 def test_a_curve_that_is_not_finite_is_plain_json() -> None:

@@ -59,12 +59,8 @@ def test_a_step_is_cut_without_gaps_and_the_loss_belongs_to_forward() -> None:
 
 
 def test_what_follows_a_forward_pass_without_a_backward_pass_is_other() -> None:
-    assert cut(forward(1, 2), moment(BATCH, 5, 6), update(8, 9)) == {
-        "data": 1,
-        "forward": 1,
-        "optimizer": 1,
-        "other": 6,
-    }
+    found = cut(forward(1, 2), moment(BATCH, 5, 6), moment(BACKWARD, 7, 8), update(8, 9))
+    assert found == {"data": 1, "forward": 1, "backward": 1, "optimizer": 1, "other": 5}
 
 
 def test_passes_inside_of_an_optimizers_step_are_not_the_optimizers() -> None:
@@ -73,14 +69,24 @@ def test_passes_inside_of_an_optimizers_step_are_not_the_optimizers() -> None:
 
 
 def test_a_forward_pass_without_gradients_is_other() -> None:
-    assert cut(forward(1, 2, grad=False), update(3, 4)) == {"optimizer": 1, "other": 3}
+    found = cut(forward(1, 2, grad=False), moment(BACKWARD, 2, 3), update(3, 4))
+    assert found == {"backward": 1, "optimizer": 1, "other": 2}
+
+
+def test_a_step_that_was_only_counted_is_left_out() -> None:
+    seen = [moment(BACKWARD, 1, 2), update(3, 4)]
+    assert phase_shares([*MODELS, update(-1, 0), *seen, update(9, 10)]) == phase_shares(
+        [*MODELS, update(-1, 0), *seen]
+    )
 
 
 @pytest.mark.parametrize(("evaluated", "other"), [((4.2,), 0.5), ((0.2, 1.2, 4.2, 5.2, 6.2), 4.5 / 7)])
 def test_steps_with_evaluation_are_left_out_unless_most_have_one(
     evaluated: tuple[float, ...], other: float
 ) -> None:
-    moments = [*MODELS, *(update(end - 0.5, end) for end in (0, 1, 2, 5, 6, 7))]
+    ends = (0, 1, 2, 5, 6, 7)
+    moments = [*MODELS, *(update(end - 0.25, end) for end in ends)]
+    moments += [moment(BACKWARD, end - 0.5, end - 0.25) for end in ends]
     moments += [forward(begin, begin + 0.1, grad=False, training=False) for begin in evaluated]
     found = phase_shares(sorted(moments, key=lambda item: item.at_s))
     assert found["other"] == pytest.approx(other)

@@ -103,7 +103,7 @@ class _Answer:
         from truestep.tune.search.search import tune as tune_script
 
         names = tuple(word.strip() for word in knobs.split(",")) if knobs else ()
-        asked = TuneOptions(budget_s=budget_s, knobs=pick(names), names=names)
+        asked = TuneOptions(budget_s=budget_s, knobs=pick(names))
         if self._record is not None:
             open_record(self._record)
         shown: dict[str, Any] = {"on_trial": self._show_trial, "on_facts": self._show_time}

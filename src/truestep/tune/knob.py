@@ -30,22 +30,18 @@ class ScriptFacts:
     shares: Mapping[str, float] = field(default_factory=dict)
     """Of a step's time, by phase; together 1. Empty if they are not known."""
     loaders: tuple[Mapping[str, Any], ...] = ()
-    """Of each loader: `class`, `workers`, `batch_size`, `pin_memory`, `persistent`, `prefetch`, `length`
+    """Of each loader: `class`, `workers`, `pin_memory`, `persistent`, `prefetch`, `length`
     (batches in an epoch, or None), `is_training` (whether it shuffles), `is_ours` (in a
     `truestep.Loader`)."""
     optimizers: tuple[Mapping[str, Any], ...] = ()
-    """Of each: `class`, `fused`, `foreach`, `can_fuse`, `can_foreach`, `parameters` (how many tensors)."""
+    """Of each: `class`, `fused`, `foreach`, `can_fuse`, `can_foreach`."""
     models: tuple[Mapping[str, Any], ...] = ()
-    """Of each outermost module that is trained: `class`, `parameters` (numbers), `has_conv`, `has_conv2d`,
+    """Of each outermost module that is trained: `class`, `has_conv`, `has_conv2d`,
     `has_matmul`, `has_sparse` (gradients), `is_compiled`, `dtype`."""
     is_autocast: bool = False
     """Whether the script uses autocast itself."""
-    keeps_gradients: bool = False
-    """Whether the script calls `zero_grad(set_to_none=False)`."""
     matmul_precision: str = "highest"
     """As `truestep.base.bits.matmul_precision` returns it."""
-    asked: tuple[str, ...] = ()
-    """The knobs that the user named: then slow values are tried too."""
     uses_run: bool = False
     """Whether the script trains with `truestep.Run`, which reads `truestep.toml`."""
 
@@ -90,8 +86,8 @@ class Knob:
     """Whether results may differ in their last bits; then learning is compared as well."""
     part: Part | None = None
     """What it can make faster, at most down to nothing."""
-    setting: Callable[[Any], tuple[str, Any] | None] = lambda _: None
-    """The line of `truestep.toml` for a value that `truestep.Run` takes from there; None for others."""
+    setting: str = ""
+    """Its name in `truestep.toml`, if `truestep.Run` takes it from there."""
     plan: Callable[[Any], dict[str, Any]] | None = None
     """Fields of the plan of watching, in place of `home`."""
     after: tuple[str, ...] = ()

@@ -20,14 +20,11 @@ _DATA = Part("waiting for data", ("data",))
 _MODEL = Part("the model", ("forward", "backward"))
 _OPTIMIZER = Part("the optimizer", ("optimizer",))
 _COMPUTING = Part("computing", ("forward", "backward", "optimizer", "other"))
-_GRADIENTS = Part("handling gradients", ("optimizer", "backward"))
 
 _PREFETCHED = (4, 8)
 _LONG_EPOCH_S = 25.0
 """Workers take about half a second to start, forked: 2 % of this."""
 _COMPILERS = ("g++", "clang++", "c++")
-_SLOW_TO_MAKE = "max-autotune-no-cudagraphs"
-"""Times many kernels for each operation: tried only if it is asked for."""
 _LEVELS = ("highest", "high", "medium")
 _LEVEL_WORDS = {"high": "high (TF32)", "medium": "medium (bf16)"}
 
@@ -112,16 +109,7 @@ def _compile(facts: ScriptFacts, _chosen: Chosen) -> Proposed:
         return "the model is already compiled."
     if facts.device == "cpu" and not any(map(shutil.which, _COMPILERS)):
         return "compiling for a CPU needs a C++ compiler, and none is installed. Install g++."
-    return ["default", _SLOW_TO_MAKE] if "compile" in facts.asked else ["default"]
-
-
-def _compile_lines(value: str) -> list[str]:
-    mode = "" if value == "default" else f'mode="{value}"'
-    comma = ", " if mode else ""
-    return [
-        f"model.compile({mode})  # before training; state_dict names do not change",
-        f"# If model is a plain nn.Sequential, this does nothing: model = torch.compile(model{comma}{mode})",
-    ]
+    return [True]
 
 
 def _of_optimizers(facts: ScriptFacts, form: str, can: str) -> tuple[list[Mapping[str, Any]], str]:
@@ -148,12 +136,6 @@ def _foreach(facts: ScriptFacts, chosen: Chosen) -> Proposed:
         return "the optimizer is fused, which excludes foreach."
     if facts.device == "cuda" or (able and all(item["foreach"] for item in able)):
         return "the optimizer already uses foreach, torch's default on a GPU."
-    return [True]
-
-
-def _set_to_none(facts: ScriptFacts, _chosen: Chosen) -> Proposed:
-    if not facts.keeps_gradients:
-        return "gradients are already set to None: zero_grad() does it by default."
     return [True]
 
 
@@ -233,7 +215,7 @@ _TABLE = (
         ),
         # What a dataset draws (augmentation) comes from the workers' generators then.
         changes_bits=True,
-        setting=lambda value: ("workers", value),
+        setting="workers",
         plan=lambda value: {"workers": value},
     ),
     Knob(
@@ -243,7 +225,7 @@ _TABLE = (
         lines=_written("torch.set_num_threads({value})" + _FIRST),
         changes_bits=True,
         part=_COMPUTING,
-        setting=lambda value: ("threads", value),
+        setting="threads",
         after=("workers",),
     ),
     Knob(
@@ -265,7 +247,7 @@ _TABLE = (
         ),
         changes_bits=False,
         part=_MODEL,
-        setting=lambda value: ("allocator", value),
+        setting="allocator",
     ),
     Knob(
         name="foreach",
@@ -285,7 +267,7 @@ _TABLE = (
         ),
         changes_bits=True,
         part=_MODEL,
-        setting=lambda value: ("precision", value),
+        setting="precision",
     ),
     Knob(
         name="channels_last",
@@ -335,15 +317,6 @@ _TABLE = (
         changes_bits=False,
     ),
     Knob(
-        name="set_to_none",
-        propose=_set_to_none,
-        words=_named("None"),
-        lines=_written("optimizer.zero_grad(set_to_none={value})"),
-        # A parameter without a gradient is skipped, where zeros would still decay it.
-        changes_bits=True,
-        part=_GRADIENTS,
-    ),
-    Knob(
         name="cudnn_benchmark",
         propose=_cudnn_benchmark,
         words=_named("on"),
@@ -354,11 +327,14 @@ _TABLE = (
     Knob(
         name="compile",
         propose=_compile,
-        words=lambda value: "compiled" if value == "default" else value,
-        lines=_compile_lines,
+        words=_named("compiled"),
+        lines=_written(
+            "model.compile()  # before training; state_dict names do not change",
+            "# If model is a plain nn.Sequential, this does nothing: model = torch.compile(model)",
+        ),
         changes_bits=True,
         part=_MODEL,
-        setting=lambda value: ("compile", True) if value == "default" else None,
+        setting="compile",
         home="truestep.tune.in_script.turning:compile_model",
     ),
 )

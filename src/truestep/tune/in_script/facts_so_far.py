@@ -25,7 +25,7 @@ class FactsSoFar:
     def __init__(self, tape: Tape) -> None:
         self._facts: dict[str, list[dict[str, Any]]] = {"loaders": [], "optimizers": [], "models": []}
         self._met: set[int] = set()
-        self._is_autocast = self._keeps_gradients = False
+        self._is_autocast = False
         self._device = "cpu"
         self._sent: dict[str, Any] = {}
         tape.listen(
@@ -48,7 +48,6 @@ class FactsSoFar:
             "device": self._device,
             "threads": torch.get_num_threads(),
             "is_autocast": self._is_autocast,
-            "keeps_gradients": self._keeps_gradients,
             "matmul_precision": matmul_precision(),
             "uses_run": "truestep.run.train.run" in sys.modules,
         }
@@ -65,7 +64,6 @@ class FactsSoFar:
             {
                 "class": type(loader).__qualname__,
                 "workers": loader.num_workers,
-                "batch_size": loader.batch_size,
                 "pin_memory": loader.pin_memory,
                 "persistent": loader.persistent_workers,
                 "prefetch": loader.prefetch_factor,
@@ -91,7 +89,6 @@ class FactsSoFar:
         self._facts["models"].append(
             {
                 "class": type(module).__qualname__,
-                "parameters": sum(parameter.numel() for parameter in parameters),
                 "has_conv": any(isinstance(part, _CONV) for part in parts),
                 "has_conv2d": any(isinstance(part, nn.Conv2d) for part in parts),
                 "has_matmul": any(parameter.dim() > 1 for parameter in parameters),
@@ -114,7 +111,6 @@ class FactsSoFar:
                 "foreach": group.get("foreach"),
                 "can_fuse": "fused" in known,
                 "can_foreach": "foreach" in known,
-                "parameters": sum(len(group["params"]) for group in optimizer.param_groups),
             }
         )
 
@@ -122,16 +118,8 @@ class FactsSoFar:
         """Note who enters autocast: it may be the model itself, or its framework."""
         self._is_autocast = self._is_autocast or bool(context._enabled)
 
-    def observe_zero(self, _owner: Any, set_to_none: bool = True) -> None:
-        """Note who keeps gradients as zeros."""
-        self._keeps_gradients = self._keeps_gradients or not set_to_none
 
-
-_HOOKS = (
-    Hook("torch.optim.Optimizer.zero_grad", FactsSoFar.observe_zero),
-    Hook("torch.nn.Module.zero_grad", FactsSoFar.observe_zero),
-    Hook("torch.amp.autocast_mode.autocast.__enter__", FactsSoFar.observe_autocast),
-)
+_HOOKS = (Hook("torch.amp.autocast_mode.autocast.__enter__", FactsSoFar.observe_autocast),)
 
 
 def _is_compiled(module: nn.Module) -> bool:

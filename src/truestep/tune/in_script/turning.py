@@ -5,7 +5,6 @@ Owns how arguments of the script's calls are edited on their way. Which values m
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -54,12 +53,6 @@ def foreach(value: bool, _tape: Tape) -> None:
             arguments["fused"] = False
 
     _edit_optimizers("foreach", change)
-
-
-def set_to_none(value: bool, _tape: Tape) -> None:
-    """Let every `zero_grad` do so."""
-    for owner in ("torch.optim.Optimizer", "torch.nn.Module"):
-        _rewrite(f"{owner}.zero_grad", lambda arguments: arguments.update(set_to_none=value))
 
 
 def threads(value: int, _tape: Tape) -> None:
@@ -123,18 +116,18 @@ def _laid_out(item: Any) -> Any:
     return item
 
 
-def compile_model(value: str, tape: Tape) -> None:
+def compile_model(_value: bool, tape: Tape) -> None:
     """Compile each trained model just before its first forward pass, unless it is."""
-    on_model(tape, partial(_compile, mode=None if value == "default" else value))
+    on_model(tape, _compile)
 
 
-def _compile(module: nn.Module, *, mode: str | None) -> None:
+def _compile(module: nn.Module) -> None:
     if module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule":
         return
     if type(module).__module__.startswith("torch.nn."):
-        module._compiled_call_impl = torch.compile(_framed(module), mode=mode)
+        module._compiled_call_impl = torch.compile(_framed(module))
     else:
-        module.compile(mode=mode)
+        module.compile()
 
 
 def _framed(module: nn.Module) -> Callable[..., Any]:

@@ -21,12 +21,10 @@ _MIN_TIMED, _MAX_TIMED = 10, 400
 _MIN_STEPS = 6
 
 
-def look_at(
-    script: watch.Script, *, asked: tuple[str, ...] = (), on_status: Callable[[str], None] = lambda _: None
-) -> ScriptFacts:
+def look_at(script: watch.Script, *, on_status: Callable[[str], None] = lambda _: None) -> ScriptFacts:
     """Run a script for about a second of steps after a warm-up, and return what is known of it then.
 
-    `asked` are the knobs that the user named. A script that fails or makes too few steps is refused.
+    A script that fails or makes too few steps is refused.
     """
     on_status("measuring where the time goes")
     with Contender(script, {}, knobs={}) as runner:
@@ -42,7 +40,7 @@ def look_at(
         # Elsewhere work goes on after a pass has returned: nobody knows where the time goes.
         shares = phase_shares(process.moments, begin=begun + 1) if seen["device"] == "cpu" else {}
         step_s = fmean(runner.seconds[begun:])
-        return ScriptFacts(cores=num_cores(), step_s=step_s, shares=shares, asked=asked, **seen)
+        return ScriptFacts(cores=num_cores(), step_s=step_s, shares=shares, **seen)
 
 
 def _run(runner: Contender, *, until_s: float) -> int:

@@ -37,8 +37,6 @@ class TuneOptions:
 
     budget_s: float = BUDGET_S
     knobs: Mapping[str, Knob] = field(default_factory=lambda: pick(()))
-    names: tuple[str, ...] = ()
-    """The knobs that the user has named: some have positions that are tried only then."""
 
     def __post_init__(self) -> None:
         if self.budget_s <= 0:
@@ -59,7 +57,7 @@ def tune(
     it ends.
     """
     begun_s = time.monotonic()
-    facts = look_at(script, asked=asked.names, on_status=on_status)
+    facts = look_at(script, on_status=on_status)
     on_facts(facts)
     until_s = begun_s + asked.budget_s
     search = _Search(script, asked, facts=facts, until_s=until_s, on_status=on_status, on_trial=on_trial)
@@ -293,8 +291,8 @@ class _Search:
         """Return the lines of `truestep.toml` by knob, if the script reads that file."""
         if not self._facts.uses_run or self._script.is_module:
             return {}
-        made = {name: self._knob(name).setting(value) for name, value in chosen.items()}
-        return {name: line for name, line in made.items() if line is not None}
+        settings = {name: self._knob(name).setting for name in chosen}
+        return {name: (setting, chosen[name]) for name, setting in settings.items() if setting}
 
     def _may_differ(self, chosen: Mapping[str, Any]) -> bool:
         return any(self._knob(name).changes_bits for name in chosen)

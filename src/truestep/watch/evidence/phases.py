@@ -40,8 +40,8 @@ class _Piece(NamedTuple):
 def phase_shares(moments: Sequence[Moment[Any]], *, begin: int = 1) -> dict[str, float]:
     """Return each phase's share of the time of steps, from the step with index `begin` on; empty if none.
 
-    A step lasts from the end of the update before it to the end of its own. Steps with an evaluation are
-    left out, unless most steps have one.
+    A step lasts from the end of the update before it to the end of its own. Steps that were only counted are
+    left out, and steps with an evaluation, unless most have one.
     """
     updates = (item for item in moments if isinstance(item.facts, OptimizerStep) and item.facts.counts)
     ends = [item.at_s + item.took_s for item in updates]
@@ -51,7 +51,7 @@ def phase_shares(moments: Sequence[Moment[Any]], *, begin: int = 1) -> dict[str,
         if number < len(ends):
             seconds[number][phase] += took_s
     evaluated = {bisect_left(ends, item.at_s) for item in moments if _is_evaluation(item.facts)}
-    steps = range(max(1, begin), len(ends))
+    steps = [number for number in range(max(1, begin), len(ends)) if seconds[number]["backward"]]
     usual = [number for number in steps if number not in evaluated]
     chosen = usual if 2 * len(usual) >= len(steps) else steps
     total_s = sum(ends[number] - ends[number - 1] for number in chosen)
