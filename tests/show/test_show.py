@@ -114,15 +114,56 @@ def test_a_value_that_is_not_finite_is_named(tmp_path: Path) -> None:
     assert "not finite" in value_at(listing, "h = x / 0", "h").facts
 
 
-def test_output_bits_and_draws_are_those_of_the_bare_script(tmp_path: Path) -> None:
+OVERRIDDEN = """
+import torch
+from torch import nn
+
+class Counted(torch.Tensor):
+    count = 0
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        Counted.count += 1
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+
+    def forward(self, x):
+        h = self.layer(x)
+        if h.sum().item() > 1e9:
+            print("never")
+        return h
+
+torch.manual_seed(0)
+net, x = Net(), torch.randn(64, 8)
+compiled = torch.compile(net, backend="eager")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(6):
+    batch = x[: 32 if step % 2 else 17]
+    kept = (batch.as_subclass(Counted) * 2).sum()
+    loss = compiled(batch).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(loss.item().hex(), Counted.count, torch._dynamo.utils.counters["stats"]["unique_graphs"])
+"""
+
+
+@pytest.mark.parametrize(("source", "steps"), [(TRAIN, 40), (OVERRIDDEN, 6)], ids=["loop", "overridden"])
+def test_output_bits_draws_and_compiled_graphs_are_those_of_the_bare_script(
+    tmp_path: Path, source: str, steps: int
+) -> None:
     path = tmp_path / "train.py"
-    path.write_text(TRAIN)
+    path.write_text(source)
     bare = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True).stdout
     command = [sys.executable, "-m", "truestep", "show", "--format", "json", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert bare in done.stderr
-    assert json.loads(done.stdout)["steps"] == 40
+    assert json.loads(done.stdout)["steps"] == steps
 
 
 def test_later_epochs_and_evaluations_are_seen(shown: Listing) -> None:

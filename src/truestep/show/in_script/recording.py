@@ -336,11 +336,10 @@ class Recording:
         try:
             with self._tape.among_ourselves(), torch.no_grad():
                 entry.add(value, line.count)
+                if isinstance(value, Tensor) and value.requires_grad and not value.is_leaf:
+                    self._training.follow(value, entry)
         except Exception as error:  # noqa: BLE001 - a value that cannot be read is left out
             self._tape.note_trouble(f"show: {label}", error)
-            return
-        if isinstance(value, Tensor) and value.requires_grad and not value.is_leaf:
-            self._training.follow(value, entry)
 
     def _close(self) -> None:
         self._shut()

@@ -12,13 +12,16 @@ from typing import Any
 from truestep.watch.hooks.table import remove
 from truestep.watch.script.tape import Tape
 
+_IN_SCRIPT = ("truestep.watch", "truestep.show", "truestep.replay", "truestep.tune")
+"""What runs in the script's process, beside the library."""
 _TRAINS = frozenset({"backward", "zero_grad"})
 _OPTIMIZER = re.compile("opt", re.IGNORECASE)
 
 
 def watch_compiler(tape: Tape) -> None:
     """Let the compiler pass over our frames, and step aside where it compiles a training step."""
-    sys.modules["torch._dynamo.trace_rules"].add("truestep.watch")
+    for package in _IN_SCRIPT:
+        sys.modules["torch._dynamo.trace_rules"].add(package)
 
     def begins(_: Any) -> None:
         code = _code_to_compile()
