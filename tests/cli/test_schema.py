@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,15 @@ from typer.testing import CliRunner
 from tests.check.test_check import SCRIPT, write
 from tests.check.test_formats import found, result_of
 from tests.report.records import killed_and_resumed
-from truestep.cli import build_app
+from truestep.check import evaluate_rules
+from truestep.cli import build_app, doctor
 from truestep.cli._answer import Answer
+from truestep.cli._page import Format
 from truestep.cli.attach import _fields as _attach_fields
-from truestep.doctor.survey import Machine
 from truestep.hang.attach import Job, Worker
 from truestep.hang.causes import Cause
+from truestep.rules import Evidence, find_rules
+from truestep.rules.env._machine import Machine
 from truestep.watch import Script
 from truestep.watch.evidence.kinds import Place
 from truestep.watch.evidence.standing import Standing
@@ -103,11 +105,12 @@ def test_standings_of_ranks_agree_with_the_schema() -> None:
         agree("attach", json.loads(json.dumps(_attach_fields(job, None, cause))))
 
 
-def test_machines_agree_with_the_schema(tmp_path: Path) -> None:
-    machine = tmp_path / "machine.json"
-    machine.write_text(json.dumps(replace(Machine(), torch=None).as_fields()))
-    done = CliRunner().invoke(build_app(), ["doctor", "--format", "json", "--machine", str(machine)])
-    agree("doctor", json.loads(done.stdout))
+def test_machines_agree_with_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    evaluation = evaluate_rules(
+        find_rules(), Evidence(machine=Machine(torch_error="No module named 'torch'"))
+    )
+    doctor._answer(Machine(), evaluation, format_=Format.json)
+    agree("doctor", json.loads(capsys.readouterr().out))
 
 
 @pytest.mark.slow

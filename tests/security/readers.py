@@ -4,7 +4,6 @@ Owns what counts as fine: an answer, or an error of truestep's own.
 """
 
 import contextlib
-import functools
 import hashlib
 import io
 import json
@@ -32,7 +31,7 @@ from torch.utils.data import TensorDataset
 
 import truestep as ts
 from tests.security import mutations
-from truestep import check, record, rules, watch
+from truestep import record, watch
 from truestep.base import plainfile
 from truestep.errors import TruestepError
 from truestep.run.checkpoint import Snapshot, Store
@@ -311,26 +310,6 @@ def _read_baseline(folder: Path) -> None:
     read_baseline(folder / "known.json")
 
 
-def _write_machine(folder: Path) -> None:
-    from tests.rules.evidence.machines import SOUND
-
-    (folder / "machine.json").write_text(json.dumps({"machine": SOUND.as_fields()}))
-
-
-@functools.cache
-def _machine_rules() -> list[rules.Rule]:
-    return [rule for rule in rules.find_rules() if rule.meta.code.startswith("ENV")]
-
-
-def _judge_machine(folder: Path) -> None:
-    from truestep.cli import doctor
-
-    machine = doctor._read(folder / "machine.json")
-    evaluation = check.evaluate_rules(_machine_rules(), rules.Evidence(machine=machine))
-    with contextlib.redirect_stdout(io.StringIO()):
-        doctor._Answer().show(machine, evaluation)
-
-
 # ---- shards
 
 
@@ -459,7 +438,6 @@ READERS = (
         read=_judge_fingerprint,
     ),
     Reader(name="baseline", prepare=_write_baseline, spoil={"*.json": _JSON}, read=_read_baseline),
-    Reader(name="machine", prepare=_write_machine, spoil={"*.json": _JSON}, read=_judge_machine),
     Reader(
         name="index of shards",
         prepare=_write_shards,

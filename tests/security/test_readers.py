@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.security.readers import READERS, Bench, Reader
 
-SLOW = {"report", "resume", "watch and export", "evidence", "machine"}
+SLOW = {"report", "resume", "watch and export", "evidence"}
 """Some milliseconds for each input."""
 
 

@@ -6,17 +6,17 @@ Owns the options and what is printed. The facts and the rules about them are in 
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from truestep.cli._help import Command
 from truestep.cli._page import STYLES, AsFormat, Format, Page
-from truestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from truestep.check import Evaluation, RuleFinding
+    from truestep.check import Evaluation
     from truestep.rules.env._machine import Machine
 
 _FAMILY = "ENV"
@@ -25,14 +25,7 @@ _GIB = 2**30
 _WIDTH = 14
 
 
-def doctor(
-    *,
-    machine: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Check the output of --format json from another machine."),
-    ] = None,
-    format_: AsFormat = Format.text,
-) -> None:
+def doctor(*, format_: AsFormat = Format.text) -> None:
     """Check whether torch, drivers and packages fit together.
 
     Shows torch, the driver, packages, cores, memory and limits, and how to fix what does not fit. It changes
@@ -46,48 +39,16 @@ def doctor(
 
     Examples:
       truestep doctor
-      truestep doctor --format json > machine.json   there
-      truestep doctor --machine machine.json
+      truestep doctor --format json
     """
-    known = _probe(format_) if machine is None else _read(machine)
-    evaluation = _evaluate(known)
-    if format_ is Format.json:
-        findings = [reported.as_fields() for reported in evaluation.findings]
-        answer = {"findings": findings, "failed_rules": evaluation.failed, "machine": known.as_fields()}
-        print(json.dumps(answer, indent=2))
-    else:
-        _Answer().show(known, evaluation)
-    raise typer.Exit(_exit_code(evaluation))
-
-
-def _exit_code(evaluation: "Evaluation") -> int:
-    if any(reported.severity != "info" for reported in evaluation.findings):
-        return _FOUND
-    return _OWN_FAULT if evaluation.failed else 0
-
-
-def _probe(format_: Format) -> "Machine":
     from rich.console import Console
 
     from truestep.doctor.survey import probe
 
     console = Console(stderr=True, quiet=format_ is Format.json)
     with console.status("importing torch ..."):  # shown on a terminal alone
-        return probe()
-
-
-def _read(path: Path) -> "Machine":
-    from truestep.base import plainfile
-    from truestep.rules.env._machine import Machine
-
-    try:
-        values = plainfile.read_json(path)
-        return Machine.from_fields(values.get("machine", values))
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"{path} does not describe a machine ({error}). "
-            f"Write one with: truestep doctor --format json > {path}"
-        ) from error
+        machine = probe()
+    raise typer.Exit(_answer(machine, _evaluate(machine), format_=format_))
 
 
 def _evaluate(machine: "Machine") -> "Evaluation":
@@ -102,40 +63,41 @@ def _evaluate(machine: "Machine") -> "Evaluation":
     return evaluate_rules([rule for rule in rules if not is_named(rule, ignored)], Evidence(machine=machine))
 
 
-class _Answer:
-    """The answer for a terminal: the facts, then what is wrong with them."""
+def _answer(machine: "Machine", evaluation: "Evaluation", *, format_: Format) -> int:
+    """Print the facts and what is wrong with them; return the exit code."""
+    num = sum(reported.severity != "info" for reported in evaluation.findings)
+    if format_ is Format.json:
+        findings = [reported.as_fields() for reported in evaluation.findings]
+        answer = {"findings": findings, "failed_rules": evaluation.failed, "machine": asdict(machine)}
+        print(json.dumps(answer, indent=2))
+    else:
+        _show(machine, evaluation, num=num)
+    return _FOUND if num else _OWN_FAULT if evaluation.failed else 0
 
-    def __init__(self) -> None:
-        self._page = Page()
 
-    def show(self, machine: "Machine", evaluation: "Evaluation") -> None:
-        """Print all of it."""
-        for name, words in _facts(machine):
-            self._page.print((f"{name:<{_WIDTH}}", "dim"), words)
-        for reported in evaluation.findings:
-            self._show(reported)
-        for text in evaluation.failed:
-            self._page.print(("a rule failed: ", "bold red"), text)
-        num = sum(reported.severity != "info" for reported in evaluation.findings)
-        self._page.print("")
-        if num:
-            self._page.print((f"{num} problem{'s' if num != 1 else ''} to fix", "bold"))
-        elif evaluation.failed:
-            self._page.print(("nothing found, but a rule failed: please report it", "bold"))
-        else:
-            self._page.print(("fine: everything fits together", "bold green"))
-
-    def _show(self, reported: "RuleFinding") -> None:
-        finding = reported.finding
-        self._page.print("")
-        self._page.print(
+def _show(machine: "Machine", evaluation: "Evaluation", *, num: int) -> None:
+    page = Page()
+    for name, words in _facts(machine):
+        page.print((f"{name:<{_WIDTH}}", "dim"), words)
+    for reported in evaluation.findings:
+        page.print("")
+        page.print(
             (reported.severity, STYLES[reported.severity]),
             f"  {reported.rule.meta.code} {reported.rule.name}",
         )
-        self._page.print(f"  {finding.message}")
-        self._page.show_rows({"seen": finding.evidence, "fix": reported.fix})
+        page.print(f"  {reported.finding.message}")
+        page.show_rows({"seen": reported.finding.evidence, "fix": reported.fix})
         for item in reported.consequences:
-            self._page.show_rows({"so": f"{item.rule.meta.code} {item.finding.message}"})
+            page.show_rows({"so": f"{item.rule.meta.code} {item.finding.message}"})
+    for text in evaluation.failed:
+        page.print(("a rule failed: ", "bold red"), text)
+    page.print("")
+    if num:
+        page.print((f"{num} problem{'s' if num != 1 else ''} to fix", "bold"))
+    elif evaluation.failed:
+        page.print(("nothing found, but a rule failed: please report it", "bold"))
+    else:
+        page.print(("fine: everything fits together", "bold green"))
 
 
 def _facts(machine: "Machine") -> list[tuple[str, str]]:
@@ -153,29 +115,18 @@ def _facts(machine: "Machine") -> list[tuple[str, str]]:
 
 def _cuda_facts(machine: "Machine") -> list[tuple[str, str]]:
     """Return the three numbers that are all called the CUDA version, each with what it means."""
-    driver = machine.driver_cuda or "none"
+    build, driver, toolkit = (
+        item or "none" for item in (machine.build_cuda, machine.driver_cuda, machine.toolkit)
+    )
     cudnn = f", with cuDNN {_cudnn(machine.cudnn)}" if machine.cudnn else ""
-    rows = [
-        (
-            "CUDA, build",
-            f"{machine.build_cuda or 'none':<6} what torch was built with, included in the package{cudnn}",
-        )
+    with_driver = machine.driver or "no driver"
+    return [
+        ("ROCm, build", machine.build_hip)
+        if machine.build_hip
+        else ("CUDA, build", f"{build:<6} what torch was built with, included in the package{cudnn}"),
+        ("CUDA, driver", f"{driver:<6} the highest that the driver runs (nvidia-smi): {with_driver}"),
+        ("CUDA, toolkit", f"{toolkit:<6} the compiler's (nvcc): only for building extensions"),
     ]
-    if machine.build_hip:
-        rows = [("ROCm, build", machine.build_hip)]
-    rows.append(
-        (
-            "CUDA, driver",
-            f"{driver:<6} the highest that the driver runs (nvidia-smi): {machine.driver or 'no driver'}",
-        )
-    )
-    rows.append(
-        (
-            "CUDA, toolkit",
-            f"{machine.toolkit or 'none':<6} the compiler's (nvcc): only for building extensions",
-        )
-    )
-    return rows
 
 
 def _cudnn(number: int) -> str:

@@ -13,18 +13,18 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from truestep.base.cores import num_cores
 from truestep.base.variables import read_variables
-from truestep.rules.env._machine import Machine
-from truestep.rules.env._versions import Need, read_needs
+from truestep.rules.env._machine import Device, Machine, Need
 
 COMPANIONS = (
     "accelerate",
@@ -53,14 +53,13 @@ _EXTRAS = {"transformers": ("torch", "accelerate")}
 """It turns torch off, or its trainer, where these are too old, and asks for them in no other place."""
 _TORCH_PATIENCE_S = 180.0
 _TOOL_PATIENCE_S = 20.0
-_UNLIMITED = 2**60
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 _ASK_TORCH = "from truestep.doctor.survey import print_torch; print_torch()"
 
 
 def probe() -> Machine:
     """Return what is found out about this machine. Takes as long as importing torch."""
-    facts = {
+    facts: dict[str, Any] = {
         **_about_host(),
         **read_limits(Path("/")),
         **_about_driver(),
@@ -69,7 +68,9 @@ def probe() -> Machine:
         "num_pci_gpus": _count_cards(Path("/sys/bus/pci/devices")),
         "toolkit": _find_toolkit(),
     }
-    return Machine.from_fields(facts)
+    facts["archs"] = tuple(facts.get("archs", ()))
+    facts["devices"] = tuple(Device(**item) for item in facts.get("devices", ()))
+    return Machine(**facts)
 
 
 def _about_host() -> dict[str, Any]:
@@ -101,30 +102,17 @@ def read_limits(root: Path) -> dict[str, Any]:
     """Return the processor time and the memory that the control groups grant: the least on the way up."""
     quotas: list[float] = []
     limits: list[int] = []
-    for folder in _groups(root):
-        words = (_read(folder / "cpu.max") or "max").split()
-        if words[0] != "max":
-            quotas.append(int(words[0]) / int(words[1]))
-        quota = int(_read(folder / "cpu.cfs_quota_us") or -1)
-        if quota > 0:
-            quotas.append(quota / int(_read(folder / "cpu.cfs_period_us") or 100_000))
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            limit = _read(folder / name) or "max"
-            if limit != "max" and int(limit) < _UNLIMITED:
-                limits.append(int(limit))
-    return {"cpu_quota": min(quotas, default=None), "memory_limit_bytes": min(limits, default=None)}
-
-
-def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of all groups that this process is in, and of those above."""
     mount = root / "sys/fs/cgroup"
     for line in (_read(root / "proc/self/cgroup") or "").splitlines():
-        _, controllers, inner = line.split(":", 2)
-        homes = [mount, mount / "unified"] if not controllers else [mount / controllers]
-        homes += [mount / name for name in controllers.split(",") if "," in controllers]
-        for home in homes:
-            folder = home / inner.lstrip("/")
-            yield from (folder, *(above for above in folder.parents if above.is_relative_to(home)))
+        folder = mount / line.split(":", 2)[2].lstrip("/")
+        for group in (folder, *(above for above in folder.parents if above.is_relative_to(mount))):
+            quota, _, period = (_read(group / "cpu.max") or "max").partition(" ")
+            if quota != "max":
+                quotas.append(int(quota) / int(period))
+            limit = _read(group / "memory.max") or "max"
+            if limit != "max":
+                limits.append(int(limit))
+    return {"cpu_quota": min(quotas, default=None), "memory_limit_bytes": min(limits, default=None)}
 
 
 def _read(path: Path) -> str | None:
@@ -152,7 +140,7 @@ def _about_driver() -> dict[str, Any]:
     return {
         "driver": driver[1] if driver else None,
         "driver_cuda": highest[1] if highest else None,
-        "gpus": re.findall(r"^GPU \d+: (.+?)(?: \(UUID.*)?$", listed or "", flags=re.MULTILINE),
+        "gpus": tuple(re.findall(r"^GPU \d+: (.+?)(?: \(UUID.*)?$", listed or "", flags=re.MULTILINE)),
     }
 
 
@@ -184,12 +172,11 @@ def _run(*words: str) -> tuple[str | None, str | None]:
 
 def _about_packages() -> dict[str, Any]:
     needs = [need for owner in ("truestep", "torch", *COMPANIONS) for need in _needs_of(owner)]
-    names = dict.fromkeys((*COMPANIONS, *(need.name for need in needs if need.name.startswith("nvidia-"))))
-    packages = {name: _version(name) for name in names}
-    present = {name: version for name, version in packages.items() if version is not None}
+    packages = {name: _version(name) for name in (*COMPANIONS, *(need.name for need in needs))}
+    present = {name: version for name, version in packages.items() if version and name != "torch"}
     return {
         "packages": present,
-        "needs": [vars(need) for need in needs if need.name in present or need.name == "torch"],
+        "needs": tuple(need for need in needs if need.name in present or need.name == "torch"),
     }
 
 
@@ -205,30 +192,37 @@ def _needs_of(owner: str) -> list[Need]:
         lines = metadata.requires(owner) or []
     except metadata.PackageNotFoundError:
         return []
-    return [
-        need
-        for need in read_needs(canonicalize_name(owner), lines, extras=_EXTRAS.get(owner, ()))
-        if need.name == "torch" or need.name in COMPANIONS or need.name.startswith("nvidia-")
-    ]
+    found = read_needs(owner, lines, extras=_EXTRAS.get(owner, ()))
+    return [need for need in found if need.name in (*COMPANIONS, "torch") or need.name.startswith("nvidia-")]
+
+
+def read_needs(owner: str, lines: Iterable[str], *, extras: Iterable[str] = ()) -> list[Need]:
+    """Return what the lines of a package's metadata ask for on this machine."""
+    found: dict[Need, None] = {}
+    for line in lines:
+        with suppress(InvalidRequirement):
+            need = Requirement(line)
+            environments = [{"extra": extra} for extra in ("", *extras)]
+            if need.specifier and (need.marker is None or any(map(need.marker.evaluate, environments))):
+                found[Need(owner=owner, name=canonicalize_name(need.name), wanted=str(need.specifier))] = None
+    return list(found)
 
 
 def _ask_torch() -> dict[str, Any]:
     """Return what torch says of itself in a process of its own, as far as it came."""
     # -P: a file called torch.py in this folder is not what is asked about.
     words = [sys.executable, "-P", "-c", _ASK_TORCH]
-    process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
-    )
     try:
-        said, complained = process.communicate(timeout=_TORCH_PATIENCE_S)
-        trouble = (complained.strip().splitlines() or [f"it ended with {process.returncode}"])[-1]
-        if process.returncode < 0:
-            trouble = f"the process was killed by signal {-process.returncode}"
-    except subprocess.TimeoutExpired:
-        process.kill()
-        said, _ = process.communicate()
-        trouble = f"no answer within {_TORCH_PATIENCE_S:.0f} s"
-    return read_answer(said, None if process.returncode == 0 else trouble)
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=_TORCH_PATIENCE_S, errors="replace"
+        )
+    except subprocess.TimeoutExpired as late:
+        said = (late.stdout or b"").decode(errors="replace")
+        return read_answer(said, f"no answer within {_TORCH_PATIENCE_S:.0f} s")
+    trouble = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+    if done.returncode < 0:
+        trouble = f"the process was killed by signal {-done.returncode}"
+    return read_answer(done.stdout, trouble if done.returncode else None)
 
 
 def read_answer(said: str, trouble: str | None) -> dict[str, Any]:
@@ -260,7 +254,7 @@ def _print_facts(facts: dict[str, Any]) -> None:
 
 def _about_build(torch: Any) -> dict[str, Any]:
     flags = getattr(torch._C, "_cuda_getArchFlags", None)
-    facts = {
+    return {
         "torch": torch.__version__,
         "build_cuda": torch.version.cuda,
         "build_hip": torch.version.hip,
@@ -268,11 +262,6 @@ def _about_build(torch: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "variables": read_variables(VARIABLES),
     }
-    try:
-        torch.zeros(1).numpy()
-    except RuntimeError as error:
-        facts["numpy_error"] = str(error)
-    return facts
 
 
 def _about_cuda(torch: Any) -> dict[str, Any]:

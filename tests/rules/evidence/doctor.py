@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from truestep.rules.env._machine import GIB, MIB, Device
-from truestep.rules.env._versions import Need
+from truestep.rules.env._machine import GIB, MIB, Device, Need
 
 _LOST = {"is_cuda_available": False, "devices": ()}
 _SYMBOL = (
@@ -17,7 +16,6 @@ _ARCHS = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
 _OLDER = {"archs": _ARCHS, "torch": "2.9.1+cu126", "build_cuda": "12.6"}
 _OLD = Need(owner="torchvision", name="torch", wanted="==2.8.0")
 _WIDE = Need(owner="lightning", name="torch", wanted="<4.0,>=2.1.0")
-_TWO = {"numpy": "2.0.1"}
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "ENV01": ({**_LOST, "torch": None, "torch_error": _SYMBOL}, {}),
@@ -43,15 +41,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"packages": {"torchvision": "0.23.0"}, "needs": (_OLD,)},
         {"packages": {"lightning": "2.5.6"}, "needs": (_WIDE,)},
     ),
-    "ENV13": (
-        {"torch": "2.2.2+cu121", "packages": _TWO, "numpy_error": "Numpy is not available"},
-        {"torch": "2.3.0+cu121", "packages": _TWO},
-    ),
     "ENV14": ({"cpu_quota": 2.0, "threads": 16}, {"cpu_quota": 15.5, "threads": 16}),
-    "ENV15": (
-        {"threads": 1, "variables": {"OMP_NUM_THREADS": "1"}},
-        {"threads": 8, "variables": {"OMP_NUM_THREADS": "8"}},
-    ),
     "ENV16": (
         {"shm_bytes": 64 * MIB, "shm_free_bytes": 64 * MIB},
         {"shm_bytes": 2 * GIB, "shm_free_bytes": 2 * GIB},

@@ -1,7 +1,6 @@
 """A machine on which nothing is wrong."""
 
-from truestep.rules.env._machine import GIB, Device, Machine
-from truestep.rules.env._versions import Need
+from truestep.rules.env._machine import GIB, Device, Machine, Need
 
 SOUND = Machine(
     torch="2.9.1+cu128",

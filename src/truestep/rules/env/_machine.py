@@ -1,23 +1,21 @@
-"""What the doctor knows of a machine, as plain values that can be written down and read again.
+"""What the doctor knows of a machine, and what makes a rule of a function about it.
 
-Owns the facts' names and a sound machine to compare with. How they are found out is in `survey`.
+Owns the facts' names. How they are found out is in `truestep.doctor.survey`.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from truestep.errors import UsageError
-from truestep.rules.env._versions import Need
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
 from truestep.rules.evidence import Evidence
+from truestep.rules.rule import Finding, Meta, Rule, Severity, documented
 
 MIB = 2**20
 GIB = 2**30
-_FORMER = {"cudnn_error", "quantizers", "max_files_hard"}
-"""Facts that 0.1 wrote, which no rule reads any more."""
-_TOO_MUCH = 2**63
-"""No number about a machine is that large, and arithmetic with larger ones can fail."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +27,16 @@ class Device:
     """As `8.6`; only CUDA has it."""
     error: str | None = None
     """What adding two numbers on it failed with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What a package says that it needs."""
+
+    owner: str
+    name: str
+    wanted: str
+    """As its metadata has it: `>=2.0,<3`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +59,6 @@ class Machine:
     cuda_error: str | None = None
     """What starting CUDA failed with."""
     cudnn: int | None = None
-    numpy_error: str | None = None
-    """What turning a tensor into an array failed with."""
     devices: tuple[Device, ...] = ()
 
     driver: str | None = None
@@ -104,56 +110,44 @@ class Machine:
             seen.append(name)
         return len(seen)
 
-    @property
-    def torch_release(self) -> str:
-        """The version of torch without the name of its build."""
-        return (self.torch or "").partition("+")[0]
-
-    def as_fields(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return asdict(self)
-
-    @staticmethod
-    def from_fields(values: Mapping[str, Any]) -> "Machine":
-        """Return what `as_fields` gave; facts that are left out count as not there."""
-        values = {name: value for name, value in values.items() if name not in _FORMER}
-        unknown = sorted(set(values) - {item.name for item in fields(Machine)})
-        if unknown:
-            raise UsageError(
-                f"unknown fields: {', '.join(unknown)}. Pass the output of truestep doctor --format json."
-            )
-        read: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        read["devices"] = tuple(Device(**item) for item in values.get("devices", ()))
-        read["needs"] = tuple(Need(**item) for item in values.get("needs", ()))
-        machine = Machine(**read)
-        for part in (machine, *machine.devices, *machine.needs):
-            _check_types(part)
-        return machine
-
-
-def _check_types(part: Any) -> None:
-    """Refuse values of another type than their field's: a file from another machine may hold anything."""
-    for name, wanted in get_type_hints(type(part)).items():
-        value = getattr(part, name)
-        options = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
-        if not any(_is_of(value, option) for option in options):
-            raise ValueError(f"{name} must be {wanted}, got {str(value)[:40]!r}")
-
-
-def _is_of(value: Any, wanted: Any) -> bool:
-    origin, parts = get_origin(wanted), get_args(wanted)
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_is_of(item, parts[0]) for item in value)
-    if origin is Mapping:
-        texts = [*value, *value.values()] if isinstance(value, dict) else [None]
-        return all(isinstance(text, str) for text in texts)
-    if wanted in (int, float):
-        return isinstance(value, int | float if wanted is float else int) and abs(value) < _TOO_MUCH
-    return isinstance(value, wanted)
-
 
 def is_known(evidence: Evidence) -> bool:
     """Whether there is a machine to look at: a script's evidence has none."""
     return evidence.machine is not None
+
+
+def machine_rule(
+    code: str, severity: Severity, *, fix: str, caused_by: tuple[str, ...] = ()
+) -> Callable[[Callable[[Machine], Iterator[Finding]]], Rule]:
+    """Return the rule that a function is: its name with dashes, its docstring the documentation."""
+    meta = Meta(code=code, severity=severity, fix=fix, caused_by=caused_by, is_observed=is_known)
+
+    def made(find: Callable[[Machine], Iterator[Finding]]) -> Rule:
+        return Rule(
+            name=find.__name__.replace("_", "-"),
+            meta=meta,
+            check=lambda evidence: find(evidence.machine),
+            document=documented(inspect.getdoc(find) or "", fix),
+            is_observed=is_known,
+        )
+
+    return made
+
+
+def advice(text: str, by_sign: Mapping[str, str]) -> str | None:
+    """Return the advice for the first sign that is in an error message."""
+    return next((words for sign, words in by_sign.items() if sign in text), None)
+
+
+def major(version: str | None) -> int:
+    """Return the first number of a version, of a package's or a driver's; 0 if it has none."""
+    found = re.match(r"v?(\d+)", version or "")
+    return int(found[1]) if found else 0
+
+
+def does_satisfy(version: str, wanted: str) -> bool:
+    """Whether a version is one that a requirement allows. Early versions count as the final ones."""
+    try:
+        return Version(version).base_version in SpecifierSet(wanted)
+    except (InvalidVersion, InvalidSpecifier):
+        return True  # what cannot be read is never held against a machine

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 
 from truestep.rules import Finding
-from truestep.rules.env._machine import Machine
-from truestep.rules.env._rule import machine_rule
-from truestep.rules.env._versions import major
+from truestep.rules.env._machine import Machine, advice, machine_rule, major
+
+_INDEX = "https://download.pytorch.org/whl/"
+_INSTALL = f"pip install --force-reinstall torch --index-url {_INDEX}"
 
 _NO_DRIVER = {
     "version mismatch": "Restart the machine: the driver was updated, and its library no longer matches the "
@@ -38,24 +39,19 @@ def missing_driver(machine: Machine) -> Iterator[Finding]:
     ## Why it matters
     torch falls back to the CPU without an error. Training is ten to a hundred times slower, and scripts that
     choose the device by availability do not show it.
-
-    ## How to fix
-    In a container: start it with `--gpus all` (it needs NVIDIA's container toolkit). Otherwise install the
-    driver. If it was updated, restart: the library and the loaded kernel module must have the same version.
     """
     if machine.build_cuda is None or machine.is_cuda_available or machine.gpus:
         return
     error = machine.driver_error or ""
     if not machine.num_pci_gpus and not any(sign in error for sign in _CERTAIN):
         return  # an image with the driver in it may run on a machine without a card
-    advice = [words for sign, words in _NO_DRIVER.items() if sign in error]
     cards = f"{machine.num_pci_gpus} NVIDIA GPU{'s' if machine.num_pci_gpus != 1 else ''} on the bus"
     yield Finding(
         message="the machine has an NVIDIA GPU, but its driver does not answer"
         if machine.num_pci_gpus
         else "NVIDIA's driver does not answer",
         evidence=f"{cards}; nvidia-smi: {error or 'not installed'}",
-        fix=advice[0] if advice else None,
+        fix=advice(error, _NO_DRIVER),
     )
 
 
@@ -88,10 +84,7 @@ def outdated_driver(machine: Machine) -> Iterator[Finding]:
     least = f" to {_LEAST_DRIVER[wants]} or newer" if wants in _LEAST_DRIVER else ""
     fix = f"Update NVIDIA's driver{least}"
     if has in _OLDER_BUILD:
-        index = f"https://download.pytorch.org/whl/{_OLDER_BUILD[has]}"
-        fix += (
-            f", or install a build that it supports: pip install --force-reinstall torch --index-url {index}"
-        )
+        fix += f", or install a build that it supports: {_INSTALL}{_OLDER_BUILD[has]}"
     yield Finding(
         message=f"the driver supports CUDA up to {machine.driver_cuda}, but torch was built with "
         f"{machine.build_cuda}",
@@ -137,9 +130,6 @@ def failed_start(machine: Machine) -> Iterator[Finding]:
     torch falls back to the CPU with a warning that is easy to miss. "CUDA unknown error" blames a
     variable that was changed too late. More often, the driver's module for shared memory was lost when
     the machine slept.
-
-    ## How to fix
-    It depends on the error; see the finding's advice. Restarting the machine helps in most cases.
     """
     broken = [device for device in machine.devices if device.error]
     if broken:
@@ -152,8 +142,7 @@ def failed_start(machine: Machine) -> Iterator[Finding]:
 
 
 def _not_started(message: str, text: str) -> Finding:
-    advice = [words for sign, words in _NO_START.items() if sign in text]
-    return Finding(message=message, evidence=text, fix=advice[0] if advice else None)
+    return Finding(message=message, evidence=text, fix=advice(text, _NO_START))
 
 
 _BUILD_FOR_DRIVER = {12: "cu126", 13: "cu130"}
@@ -182,18 +171,14 @@ def cpu_build(machine: Machine) -> Iterator[Finding]:
     if machine.torch is None or machine.build_cuda or machine.build_hip or not machine.gpus:
         return
     build = _BUILD_FOR_DRIVER.get(major(machine.driver_cuda))
-    install = "pip install --force-reinstall torch --index-url"
     yield Finding(
         message="this build of torch cannot use the machine's GPU",
         evidence=f"torch {machine.torch} is a CPU-only build; driver {machine.driver} sees {machine.gpus[0]}",
-        fix=f"Install a build that the driver supports: {install} https://download.pytorch.org/whl/{build}."
-        if build
-        else None,
+        fix=f"Install a build that the driver supports: {_INSTALL}{build}." if build else None,
     )
 
 
 _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
-_INDEX = "https://download.pytorch.org/whl/"
 _LAST_OF_12_6, _FIRST_OF_12_8 = (7, 0), (10, 0)
 Capability = tuple[int, int]
 
@@ -214,9 +199,6 @@ def unsupported_card(machine: Machine) -> Iterator[Finding]:
     ## Why it matters
     The first operation fails with "no kernel image is available for execution on the device", although
     `torch.cuda.is_available()` is true.
-
-    ## How to fix
-    A new GPU needs a build with a newer CUDA, an old one a build that still has its kernels.
     """
     if machine.build_cuda is None or not machine.archs:
         return
@@ -245,16 +227,12 @@ def _runs_on(arch: str, capability: Capability) -> bool:
 
 
 def _build_for(capability: Capability, machine: Machine) -> str | None:
-    again = "pip install --force-reinstall torch --index-url "
     if capability >= _FIRST_OF_12_8:
         build = "cu130" if major(machine.driver_cuda) >= 13 else "cu129"
-        return f"Install a build with CUDA 12.8 or newer, the first for this GPU: {again}{_INDEX}{build}."
+        return f"Install a build with CUDA 12.8 or newer, the first for this GPU: {_INSTALL}{build}."
     if capability <= _LAST_OF_12_6 and not (machine.build_cuda or "").startswith("12.6"):
-        return f"Install the build with CUDA 12.6, the last for GPUs this old: {again}{_INDEX}cu126."
+        return f"Install the build with CUDA 12.6, the last for GPUs this old: {_INSTALL}cu126."
     return None
-
-
-_NAME = "CUDA_VISIBLE_DEVICES"
 
 
 @machine_rule(
@@ -273,14 +251,15 @@ def hidden_devices(machine: Machine) -> Iterator[Finding]:
     Training falls back to the CPU, or runs on fewer GPUs than you asked for, without an error. The
     variable often comes from another machine, a notebook or a job script.
     """
-    text = machine.variables.get(_NAME)
+    text = machine.variables.get("CUDA_VISIBLE_DEVICES")
     if text is None or not machine.gpus or machine.build_cuda is None:
         return
     num_visible, num_gpus = machine.num_visible_gpus, len(machine.gpus)
     if num_visible == len(text.split(",")):
         return
-    there = f"the machine has {num_gpus}, numbered from 0"
+    excluded = "GPUs that were asked for" if num_visible else "every GPU"
     yield Finding(
-        message=f"{_NAME} excludes {'every GPU' if not num_visible else 'GPUs that were asked for'}",
-        evidence=f"it is {text!r}, which leaves {num_visible} visible; {there}",
+        message=f"CUDA_VISIBLE_DEVICES excludes {excluded}",
+        evidence=f"it is {text!r}, which leaves {num_visible} visible; "
+        f"the machine has {num_gpus}, numbered from 0",
     )

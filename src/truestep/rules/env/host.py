@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 
 from truestep.rules import Finding
-from truestep.rules.env._machine import MIB, Machine
-from truestep.rules.env._rule import machine_rule
-from truestep.rules.env._versions import Need, does_satisfy, major, release
+from truestep.rules.env._machine import MIB, Machine, Need, advice, does_satisfy, machine_rule, major
 
 _NO_TORCH = {
     "No module named 'torch'": "Install it: pip install torch. The command for your machine is on "
@@ -36,19 +34,14 @@ def broken_torch(machine: Machine) -> Iterator[Finding]:
     You cannot train. The error names a file or a symbol, rarely the package that brought the wrong one. Most
     often a path in `LD_LIBRARY_PATH` leads to another CUDA, or a package replaced one of torch's `nvidia-*`
     packages.
-
-    ## How to fix
-    Remove CUDA directories from `LD_LIBRARY_PATH`: torch brings its own libraries. If that does not help,
-    install torch into a new environment.
     """
     if machine.torch_error is None:
         return
     is_missing = "No module named 'torch'" in machine.torch_error
-    advice = [words for sign, words in _NO_TORCH.items() if sign in machine.torch_error]
     yield Finding(
         message="torch is not installed" if is_missing else "torch cannot be imported",
         evidence=machine.torch_error,
-        fix=advice[0] if advice else None,
+        fix=advice(machine.torch_error, _NO_TORCH),
     )
 
 
@@ -104,48 +97,11 @@ def _install(unmet: list[Need], machine: Machine) -> str:
     words: dict[str, None] = {}
     for need in unmet:
         if need.name == "torch" and need.owner != "truestep":
-            words.setdefault(f"torch=={machine.torch_release}")
+            words.setdefault(f"torch=={(machine.torch or '').partition('+')[0]}")
             words.setdefault(need.owner)
         else:
             words.setdefault(f"{need.name}{need.wanted}".replace(" ", ""))
     return f"Install matching versions in one command: pip install -U {' '.join(map(repr, words))}."
-
-
-_FIRST_WITH_2 = (2, 3)
-
-
-@machine_rule(
-    "ENV13",
-    "error",
-    fix="Install NumPy: pip install numpy.",
-)
-def foreign_numpy(machine: Machine) -> Iterator[Finding]:
-    """The installed NumPy is not the one that torch was compiled for.
-
-    ## What it finds
-    A tensor that cannot be converted to an array, and NumPy 2 with a torch older than 2.3, which was
-    compiled for NumPy 1.
-
-    ## Why it matters
-    Everything that passes data between the two fails with "Numpy is not available": `tensor.numpy()`,
-    `torch.from_numpy`, datasets, metrics and plots.
-
-    ## How to fix
-    Update torch, or downgrade NumPy: `pip install "numpy<2"`.
-    """
-    version = machine.packages.get("numpy")
-    is_too_new = bool(machine.torch) and release(machine.torch) < _FIRST_WITH_2 and major(version) >= 2
-    if machine.numpy_error is None and not is_too_new:
-        return
-    fix = "Update torch to 2.3 or newer, or downgrade NumPy: pip install 'numpy<2'." if is_too_new else None
-    if version is not None and not is_too_new:
-        fix = f"Install a NumPy that torch {machine.torch_release} was built for: pip install -U torch numpy."
-    yield Finding(
-        message="torch cannot use the installed NumPy" if version else "NumPy is not installed",
-        evidence=f"torch {machine.torch}, NumPy {version or 'not installed'}: "
-        f"{machine.numpy_error or 'compiled for NumPy 1'}",
-        fix=fix,
-    )
 
 
 _TOO_MANY = 1.5
@@ -180,32 +136,6 @@ def crowded_cores(machine: Machine) -> Iterator[Finding]:
     )
 
 
-_MANY = 4
-
-
-@machine_rule(
-    "ENV15",
-    "info",
-    fix="If one process should use the whole machine, unset OMP_NUM_THREADS.",
-)
-def idle_cores(machine: Machine) -> Iterator[Finding]:
-    """OMP_NUM_THREADS limits torch to one of many cores.
-
-    ## What it finds
-    `OMP_NUM_THREADS=1` in the environment, with four or more cores for one process.
-
-    ## Why it matters
-    The setting suits many processes on one machine, which is why `torchrun` and cluster profiles set it.
-    A single process that computes on the CPU then runs all operations on one core.
-    """
-    granted = machine.num_granted_cores
-    if machine.threads == 1 and machine.variables.get("OMP_NUM_THREADS") == "1" and granted >= _MANY:
-        yield Finding(
-            message=f"torch uses one of {granted} cores",
-            evidence=f"OMP_NUM_THREADS=1; {granted} cores are available",
-        )
-
-
 _LEAST_SHARED = 512 * MIB
 
 
@@ -229,12 +159,10 @@ def cramped_shared_memory(machine: Machine) -> Iterator[Finding]:
     if machine.shm_bytes is None or machine.shm_free_bytes is None or machine.shm_free_bytes >= _LEAST_SHARED:
         return
     is_full = machine.shm_bytes >= 2 * _LEAST_SHARED
-    sizes = f"{machine.shm_free_bytes // MIB} of {machine.shm_bytes // MIB} MiB are free in /dev/shm"
-    if is_full:
-        yield Finding(
-            message="shared memory is almost full: workers of a DataLoader need it",
-            evidence=sizes,
-            fix="Remove files of ended processes from /dev/shm (ls -la /dev/shm).",
-        )
-    else:
-        yield Finding(message="shared memory is too small for the workers of a DataLoader", evidence=sizes)
+    yield Finding(
+        message="shared memory is almost full: workers of a DataLoader need it"
+        if is_full
+        else "shared memory is too small for the workers of a DataLoader",
+        evidence=f"{machine.shm_free_bytes // MIB} of {machine.shm_bytes // MIB} MiB are free in /dev/shm",
+        fix="Remove files of ended processes from /dev/shm (ls -la /dev/shm)." if is_full else None,
+    )
