@@ -14,7 +14,6 @@ from truestep.check.early import EarlyFindings, Key, OnFinding, key_of
 from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules, flatten, leave_out
 from truestep.check.gather import CheckOptions, check_plan, gather
 from truestep.check.hints import hint_for
-from truestep.check.ranks import RankTimes, compare_ranks
 from truestep.check.replay import find_origin, replay_plan
 from truestep.check.settings import Settings
 from truestep.check.suppress import Comment, hide, unknown_names
@@ -95,11 +94,6 @@ class Result:
         """Why observing ended before the script did, if so."""
         ended = [process.error for process in self.evidence.processes if process.ended == "withdrawn"]
         return ended[0] if ended else None
-
-    @cached_property
-    def ranks(self) -> list[RankTimes]:
-        """The ranks side by side; nothing for one process."""
-        return compare_ranks(self.evidence.processes)
 
     @property
     def has_mistakes(self) -> bool:

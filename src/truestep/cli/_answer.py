@@ -146,7 +146,6 @@ def result_fields(result: "Result") -> dict[str, Any]:
         "failed_rules": result.evaluation.failed,
         "failed_observers": result.switched_off,
         "not_checked": result.not_checked,
-        "ranks": [row.as_fields() for row in result.ranks],
     }
 
 
@@ -198,7 +197,6 @@ class TextAnswer:
         self._show_faults()
         if answer.proposed is not None:
             self._show_fixes(answer.proposed)
-        self._show_ranks()
         self._show_end()
         if answer.is_verbose:
             for rule in result.evaluation.not_observed:
@@ -212,26 +210,6 @@ class TextAnswer:
             self._page.print(("not observed, so findings may be wrong or missing: ", "bold red"), text)
         for text in result.not_checked:
             self._page.print(("not checked: ", "bold"), text)
-
-    def _show_ranks(self) -> None:
-        result = self._result
-        if not result.ranks:
-            return
-        num_steps = min(row.steps for row in result.ranks)
-        words = (
-            f"ranks, medians of {num_steps} steps:" if num_steps else "ranks, too few steps to compare times:"
-        )
-        self._page.print("")
-        self._page.print((words, "bold"))
-        self._page.print(
-            (f"  {'rank':<6}{'step':>10}{'own work':>10}{'waiting':>10}{'data':>10}{'memory':>10}", "dim")
-        )
-        for row in result.ranks:
-            times = (row.step_s, row.work_s, row.wait_s, row.data_s)
-            cells = [" " * 9 + "-" if item is None else f"{item * 1e3:>7,.1f} ms" for item in times]
-            memory = "-" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:,.0f} MiB"
-            mark = "  slow: the others wait for it" if row.is_slow else ""
-            self._page.print(f"  {row.rank:<6}{''.join(cells)}{memory:>10}", (mark, "bold yellow"))
 
     def _show_fixes(self, proposed: "Proposed") -> None:
         lines = diff_lines(proposed.changed, self._result)

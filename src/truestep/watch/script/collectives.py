@@ -65,16 +65,6 @@ def read() -> Entered:
     return found
 
 
-def arrivals() -> list[tuple[str, int, int]]:
-    """Return when this process entered its last collectives: group, number, and ns since 1970."""
-    entries = _dump(includeStackTraces=False).get("entries", [])
-    return [
-        (entry["process_group"][0], entry["collective_seq_id"], entry["time_created_ns"])
-        for entry in entries
-        if not entry["is_p2p"]
-    ]
-
-
 def on_stack(frames: list[FrameType], made: dict[str, int]) -> Collective | None:
     """Return a meeting of ranks that torch does not record, if the frames are in one; innermost first."""
     size = _size()

@@ -54,17 +54,6 @@ class GroupJoined(NamedTuple):
     backend: str
 
 
-@kind(varies_from="arrivals")
-class RankEnded(NamedTuple):
-    """A rank of several ends: what it has used, and when it entered its last collectives."""
-
-    arrivals: list[tuple[str, int, int]]
-    """Group, number in it, and when, in nanoseconds since 1970."""
-    peak_bytes: int
-    ended_ns: int
-    """This moment, by the same clock."""
-
-
 @kind()
 class TorchImported(NamedTuple):
     """The script has imported torch."""

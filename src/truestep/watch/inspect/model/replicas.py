@@ -1,13 +1,12 @@
-"""Ranks of a job: calls that pass a parallel wrapper by, weights that drift apart, the last collectives.
+"""Ranks of a job: calls that pass a parallel wrapper by, and weights that drift apart.
 
-Owns what is noted where a process group exists. Other processes are asked nothing: rules compare. When
-collectives were entered is in torch's flight recorder, which is always on.
+Owns what is noted where a process group exists. Other processes are asked nothing: rules compare.
 """
 
 import sys
 import weakref
 from dataclasses import dataclass
-from time import perf_counter_ns, time_ns
+from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
@@ -15,18 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from truestep.base.device import peak_bytes
 from truestep.watch.digests.fold import fold
 from truestep.watch.evidence.facts.surroundings import (
     BESIDE,
     UNWRAPPED,
-    GroupJoined,
-    RankEnded,
     ReplicaDigested,
     WrapperBypassed,
 )
 from truestep.watch.hooks.table import Hook, Observation, put
-from truestep.watch.script import collectives, parts
+from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
 _EVENTS = ("forward_begins", "backward_ends", "step_begins", "step_ends")
@@ -38,7 +34,6 @@ def watch(tape: Tape) -> None:
         return
     replicas = _Replicas(tape)
     tape.listen(replicas, *_EVENTS, near=True)
-    tape.listen(replicas, "closing")
     put(tape, [Hook("torch.nn.parallel.DistributedDataParallel.__init__", _Replicas.made)], replicas)
 
 
@@ -143,10 +138,6 @@ class _Replicas:
                     self._note(number, place, list(parts.named_parameters(wrapper)))
         if self._gradients is not None and (beside := self._beside(optimizer)):
             self._note(number, BESIDE if is_wrapped else UNWRAPPED, beside)
-
-    def closing(self) -> None:
-        if self._tape.has(GroupJoined):
-            self._tape.note(RankEnded(collectives.arrivals(), peak_bytes(), time_ns()))
 
     def _beside(self, optimizer: Optimizer) -> list[tuple[str, Tensor]]:
         """Return an optimizer's parameters that no wrapper holds."""
