@@ -1,16 +1,9 @@
-"""The progress line: on a terminal, in a log, and what is left of it."""
+"""The progress of a command: lines, steps, and how it is ended."""
 
-import os
-import pty
-import re
 import signal
-import struct
 import subprocess
-import sys
 import time
-from fcntl import ioctl
 from pathlib import Path
-from termios import TIOCSWINSZ
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,83 +19,6 @@ from truestep.verify.verdict import Difference, Verdict
 from truestep.watch import Plan, Script
 from truestep.watch.launch import following
 
-ROWS, COLUMNS = 20, 60
-_DRAWN = re.compile(
-    rb"(?:\r?\n\x1b\[A)?\x1b7\x1b\[1;19r\x1b\[20;1H\x1b\[0;7m\x1b\[K(.*?)\x1b\[K\x1b\[0m\x1b8"
-)
-_ERASED = b"\x1b7\x1b[r\x1b[20;1H\x1b[0m\x1b[K\x1b8"
-
-PROGRAM = """\
-import subprocess, sys, time
-from truestep.cli._progress import Progress
-
-child = "for i in range(5): print('line', i, flush=True)\\nprint('half', end='')"
-with Progress("starting train.py") as progress:
-    progress.status("running train.py")
-    for step in range(3):
-        progress.count(step + 1, 10)
-        progress.found(2)
-    time.sleep(0.5)
-    subprocess.run([sys.executable, "-c", child], check=True)
-    {then}
-"""
-
-
-def on_terminal(then: str = "pass", **environment: str) -> tuple[bytes, int]:
-    """Run the program on a terminal and return all that it got, and the exit code."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        ioctl(0, TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        words = [sys.executable, "-c", PROGRAM.format(then=then)]
-        os.execve(words[0], words, {**os.environ, "TERM": "xterm", **environment})
-    seen, deadline_s = b"", time.monotonic() + 30
-    while time.monotonic() < deadline_s:
-        try:
-            data = os.read(terminal, 65536)
-        except OSError:  # so Linux ends a terminal
-            break
-        if not data:
-            break
-        seen += data
-    os.close(terminal)
-    return seen, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def without_line(seen: bytes) -> bytes:
-    return _DRAWN.sub(b"", seen).replace(_ERASED, b"")
-
-
-def test_the_line_is_in_the_last_row_and_the_output_of_the_script_is_untouched() -> None:
-    seen, code = on_terminal()
-    lines = _DRAWN.findall(seen)
-    assert code == 0
-    assert lines[0] == b" 0:00  starting train.py"
-    assert b" 0:00  running train.py, step 3 of 10, 2 findings so far" in lines
-    assert without_line(seen) == b"".join(b"line %d\r\n" % number for number in range(5)) + b"half"
-    assert seen.endswith(_ERASED)  # all rows scroll again
-
-
-@pytest.mark.parametrize(
-    ("then", "code"),
-    [
-        ("raise SystemExit(7)", 7),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", 1),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", -signal.SIGINT),
-    ],
-    ids=["exit", "SIGTERM", "Ctrl-C"],
-)
-def test_the_terminal_is_left_as_it_was_found(then: str, code: int) -> None:
-    seen, found = on_terminal(then)
-    assert _ERASED in seen
-    assert _DRAWN.search(seen, seen.index(_ERASED)) is None
-    assert found in (code, -signal.SIGINT)
-
-
-@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "unheard-of"}])
-def test_there_is_no_line_where_rows_cannot_be_addressed(environment: dict[str, str]) -> None:
-    seen, _ = on_terminal(**environment)
-    assert b"\x1b" not in seen
-
 
 def test_a_log_gets_lines_less_and_less_often(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -114,12 +30,28 @@ def test_a_log_gets_lines_less_and_less_often(
     for second in range(4 * 3600):
         now[0] = float(second)
         progress.count(second, 40_000)
-        progress._draw()
+        progress._print_if_due()
         if capsys.readouterr().err:
             times.append(second)
     assert times[:3] == [30, 60, 90]
     assert 600 <= times[-1] - times[-2] <= 601
     assert len(times) < 50
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does_and_its_handler_is_given_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(KeyboardInterrupt), Progress("running"):
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_terminal_gets_its_first_line_after_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_progress.sys.stderr, "isatty", lambda: True)
+    assert Progress("running")._next_line_s == 5.0
 
 
 def test_the_line_estimates_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

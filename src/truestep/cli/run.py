@@ -36,8 +36,8 @@ _END_S = 2.0
 _STOP_S = 60.0
 """How long processes may take to stop at their next step, with a snapshot."""
 _HURRY_S = 5.0
-_LOG_AFTER_S = 300.0
-"""Until a log gets the first line about the run: scripts have lines of their own."""
+_FIRST_LINE_S = 300.0
+"""Until the first line about the run: scripts have lines of their own."""
 
 # A process that is killed cannot end its children. The kernel can: each asks to be killed when the thread
 # that started it ends, then becomes the script. The environment stays as the user set it.
@@ -441,7 +441,7 @@ def run(
     """
     min_processes = processes if min_processes is None else min_processes
     _check(script, processes=processes, min_processes=min_processes, max_restarts=max_restarts)
-    with Progress(f"starting {_count(processes)} of {script.name}", log_after_s=_LOG_AFTER_S) as progress:
+    with Progress(f"starting {_count(processes)} of {script.name}", first_line_s=_FIRST_LINE_S) as progress:
         code = _run_until_done(
             script,
             tuple(arguments or ()),

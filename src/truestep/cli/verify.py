@@ -197,7 +197,7 @@ class _Answer:
     def find(self, script: "Script", asked: "VerifyOptions", *, progress: Progress) -> "Verdict":
         """Verify, print the answer, and return it.
 
-        The script's output is shown in logs; on a terminal the progress line is.
+        The script's output is shown in logs; on a terminal only the progress.
         """
         from truestep.verify import verify as verify_script
 
@@ -205,7 +205,7 @@ class _Answer:
         verdict = verify_script(
             script,
             asked,
-            show=None if progress.is_live or self._is_quiet else sys.stderr,
+            show=None if self._is_quiet or sys.stderr.isatty() else sys.stderr,
             on_status=progress.status,
             on_step=progress.count,
             on_run=self.show_run,
