@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.accelerator import environment
-from truestep.selftest.__main__ import Done, FailedError, Trials, attempt, main
+from truestep.selftest.__main__ import Done, FailedError, Trials, attempt, facts_of, main
 
 
 @pytest.mark.slow
 def test_all_promises_hold_on_the_test_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
-    words = [sys.executable, "-m", "truestep.selftest", "--device", "toy", "--json"]
+    words = [sys.executable, "-m", "truestep.selftest", "--device", "toy"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -41,14 +41,14 @@ def test_a_difference_under_check_is_a_failure(
 
     def run(*_: object) -> Done:
         text = " ".join(f"{key}={item}" for key, item in next(answers).items())
-        return Done(code=0, output="", errors=f"selftest: {text}\n")
+        return Done("", 0, stdout="", stderr=f"selftest: {text}\n")
 
     trials = Trials("toy", tmp_path)
     monkeypatch.setattr(trials, "run", run)
     outcome = attempt(trials.check_changes_nothing)
-    assert not outcome.has_passed and reason in outcome.detail
+    assert not outcome["has_passed"] and reason in outcome["detail"]
 
 
 def test_a_script_that_fails_is_shown_with_its_error() -> None:
     with pytest.raises(FailedError, match="exit code 1: out of memory"):
-        Done(code=1, output="", errors="out of memory").fact("digest")
+        facts_of(Done("", 1, stdout="", stderr="out of memory"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.check.test_check import LINE, MENDED, SCRIPT, check, write
-from truestep.check import Evaluation, RuleFinding, as_annotations, as_code_quality, as_sarif, formats
+from truestep.check import Evaluation, RuleFinding, as_annotations, as_sarif
 from truestep.check.examine import Result
 from truestep.check.gather import _wait
 from truestep.cli._answer import Answer, Format, TextAnswer
@@ -71,28 +71,10 @@ def test_every_form_for_code_hosts_shows_that_a_run_was_inconclusive() -> None:
     result = concluded(inconclusive=reason)
     (line,) = as_annotations(result)
     assert line == f"::error title=truestep check%3A inconclusive::{reason}"
-    (row,) = as_code_quality(result, script="sub/train.py")
-    assert row["location"] == {"path": "sub/train.py", "lines": {"begin": 1}} and row["description"] == reason
     (run,) = as_sarif(result)["runs"]
     (invocation,) = run["invocations"]
     assert invocation["executionSuccessful"] is False
     assert reason in invocation["toolExecutionNotifications"][0]["message"]["text"]
-
-
-def test_a_code_quality_report_has_what_gitlab_requires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "_checkout", lambda: Path("/repo"))
-    evidence = Evidence(texts={"/repo/sub/train.py": "a\nb\nloss.backward()\n"})
-    findings = [found("LOOP01", follows=(found("LOOP10"),)), found("LOOP01"), found("DATA01", file=None)]
-    rows = as_code_quality(concluded(*findings, evidence=evidence), script="/repo/run.py")
-    assert [row["check_name"] for row in rows] == ["LOOP01", "LOOP10", "LOOP01", "DATA01"]
-    assert {row["severity"] for row in rows} <= {"info", "minor", "major", "critical", "blocker"}
-    assert rows[0]["location"] == {"path": "sub/train.py", "lines": {"begin": 3}}
-    assert rows[3]["location"] == {"path": "run.py", "lines": {"begin": 1}}
-    assert len({row["fingerprint"] for row in rows}) == 4
-    moved = Evidence(texts={"/repo/sub/train.py": "new\na\nb\nloss.backward()\n"})
-    same = concluded(found("LOOP01", line=4), evidence=moved)
-    (again,) = as_code_quality(same, script="run.py")
-    assert again["fingerprint"] == rows[0]["fingerprint"], "a line that moved is the same finding"
 
 
 @pytest.mark.parametrize("text", ["a\nb\nc\n", "a\nb\nc", "a\r\nb\r\nc\r\n", "a\nb\x0c\nc\n"])
@@ -137,12 +119,12 @@ def test_a_file_gets_the_form_and_the_terminal_gets_the_text(tmp_path: Path) -> 
     folder = tmp_path / "sub"
     folder.mkdir()
     write(folder)
-    done = check(folder, "--format", "gitlab", "--output", "found.json", "--exit-zero", "-v", "train.py")
+    done = check(folder, "--format", "sarif", "--output", "found.json", "--exit-zero", "-v", "train.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("begins\nends\n") and f"train.py:{LINE}" in done.stdout
     assert "did not apply: LOOP05" in done.stdout
-    (row, *_) = json.loads((folder / "found.json").read_text())
-    assert row["location"] == {"path": "sub/train.py", "lines": {"begin": LINE}}
+    (result, *_) = json.loads((folder / "found.json").read_text())["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "sub/train.py"}
 
 
 def test_quiet_discards_what_the_script_prints(tmp_path: Path) -> None:

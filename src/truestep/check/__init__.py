@@ -7,7 +7,7 @@ from truestep.check.baseline import write_baseline
 from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules
 from truestep.check.examine import Listener, Result, examine
 from truestep.check.fixing import Fixed, Proposed, apply_fixes, propose, proposed
-from truestep.check.formats import as_annotations, as_code_quality, as_sarif
+from truestep.check.formats import as_annotations, as_sarif
 from truestep.check.gather import CheckOptions, check_plan, gather
 from truestep.check.settings import Settings, read_settings
 
@@ -22,7 +22,6 @@ __all__ = [
     "Settings",
     "apply_fixes",
     "as_annotations",
-    "as_code_quality",
     "as_sarif",
     "check_plan",
     "evaluate_rules",

@@ -1,25 +1,20 @@
-"""Findings in the forms that code hosts and editors read: SARIF, GitHub's commands, GitLab's Code Quality.
+"""Findings in the forms that code hosts and editors read: SARIF and GitHub's commands.
 
 Owns these forms. SARIF: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html. GitHub:
-https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands. GitLab:
-https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format.
+https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands.
 """
 
-import hashlib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import truestep
-from truestep.check.baseline import fingerprint
 from truestep.check.evaluate import RuleFinding, flatten
 from truestep.check.examine import Result
 from truestep.rules.rule import Rule
 
 _SARIF = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB = {"error": "error", "warning": "warning", "info": "notice"}
-_GITLAB = {"error": "critical", "warning": "major", "info": "info"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
@@ -104,40 +99,6 @@ def _escape(text: str, *, also: str = "") -> str:
     for character in "%\r\n" + also:
         text = text.replace(character, f"%{ord(character):02X}")
     return text
-
-
-def as_code_quality(result: Result, *, script: str) -> list[dict[str, Any]]:
-    """Return a report for GitLab. What has no place is put at the script.
-
-    A fingerprint stays when the line moves, and no two findings have the same one.
-    """
-    start = str(Path(script).absolute())
-    rows: list[tuple[str, str, str, tuple[str, int | None], tuple[str, str]]] = []
-    if result.inconclusive is not None:
-        rows.append(("inconclusive", result.inconclusive, "error", (start, 1), ("", "")))
-    for reported in flatten(result.findings):
-        finding = reported.finding
-        _, *signs = fingerprint(reported, result.evidence, folder=_checkout())
-        place = (finding.file, finding.line) if finding.file else (start, 1)
-        words = f"{finding.message}. {reported.fix}"
-        rows.append((reported.rule.meta.code, words, reported.severity, place, (signs[0], signs[1])))
-    num_same: Counter[str] = Counter()
-    report = []
-    for code, words, level, (file, line), row_signs in rows:
-        text = "\n".join((code, *row_signs))
-        num_same[text] += 1
-        sign = hashlib.sha256(f"{text}\n{num_same[text]}".encode(errors="replace")).hexdigest()
-        location = {"path": _in_checkout(file).as_posix(), "lines": {"begin": line or 1}}
-        report.append(
-            {
-                "check_name": code,
-                "description": words,
-                "severity": _GITLAB[level],
-                "fingerprint": sign,
-                "location": location,
-            }
-        )
-    return report
 
 
 def _in_checkout(file: str) -> Path:

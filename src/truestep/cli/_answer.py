@@ -27,7 +27,6 @@ class Format(StrEnum):
     jsonl = "jsonl"
     sarif = "sarif"
     github = "github"
-    gitlab = "gitlab"
     diff = "diff"
 
 
@@ -51,7 +50,7 @@ class Answer:
         return self._render(format_).encode(errors="replace").decode()
 
     def _render(self, format_: Format) -> str:
-        from truestep.check import as_annotations, as_code_quality, as_sarif
+        from truestep.check import as_annotations, as_sarif
 
         match format_:
             case Format.text:
@@ -67,8 +66,6 @@ class Answer:
                 return "".join([*new, json_line("summary", self.as_fields())])
             case Format.json:
                 fields: Any = self.as_fields()
-            case Format.gitlab:
-                fields = as_code_quality(self.result, script=self.script.path)
             case Format.sarif:
                 fields = as_sarif(self.result)
         return json.dumps(fields, indent=2) + "\n"

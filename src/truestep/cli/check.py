@@ -89,8 +89,7 @@ _AsFormat = Annotated[
         "--format",
         metavar="FORMAT",
         help="How to print the answer: text, json, jsonl (a line for each finding as it happens), sarif, "
-        "github, gitlab, or diff, the edits that are certain without a test, as a "
-        "patch.",
+        "github, or diff, the edits that are certain without a test, as a patch.",
     ),
 ]
 _Output = Annotated[

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from truestep.cli._answer import show_finding
 from truestep.cli._help import Command
-from truestep.cli._page import STYLES, AsFormat, Format, Page
+from truestep.cli._page import AsFormat, Format, Page
 
 if TYPE_CHECKING:
     from truestep.check import Evaluation
@@ -76,19 +77,13 @@ def _answer(machine: "Machine", evaluation: "Evaluation", *, format_: Format) ->
 
 
 def _show(machine: "Machine", evaluation: "Evaluation", *, num: int) -> None:
+    from truestep.rules import Evidence
+
     page = Page()
     for name, words in _facts(machine):
         page.print((f"{name:<{_WIDTH}}", "dim"), words)
     for reported in evaluation.findings:
-        page.print("")
-        page.print(
-            (reported.severity, STYLES[reported.severity]),
-            f"  {reported.rule.meta.code} {reported.rule.name}",
-        )
-        page.print(f"  {reported.finding.message}")
-        page.show_rows({"seen": reported.finding.evidence, "fix": reported.fix})
-        for item in reported.consequences:
-            page.show_rows({"so": f"{item.rule.meta.code} {item.finding.message}"})
+        show_finding(reported, Evidence(machine=machine), page=page)
     for text in evaluation.failed:
         page.print(("a rule failed: ", "bold red"), text)
     page.print("")
