@@ -35,7 +35,7 @@ a name and a severity:
 A rule that needs something your script never does, such as clipping, did not apply. It has not passed.
 
 To suppress findings, use a comment: `# truestep: ignore[name] why`, on the line or above it. For files,
-projects and baselines see [suppress findings](how-to/suppress.md). How to use the command: [check](check.md).
+and projects see [suppress findings](how-to/suppress.md). How to use the command: [check](check.md).
 """
 
 

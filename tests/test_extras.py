@@ -29,7 +29,7 @@ RECORD = (
 )
 SHARDS = "import truestep; truestep.Shards('memory://shards/a.tar')"
 CALLS = {
-    "parquet": ("pyarrow", ["-m", "truestep", "export", ".", "--to", "parquet"]),
+    "parquet": ("pyarrow", ["-c", "from truestep.base import arrow; arrow.count_parquet('a.parquet')"]),
     "tensorboard": ("tensorboard", ["-m", "truestep", "export", ".", "--to", "tensorboard"]),
     "shards": ("fsspec", ["-c", SHARDS]),
     "mcp": ("mcp", ["-m", "truestep", "mcp"]),

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from tests.faults import Disk, all_faults, build, folder_in_memory
-from truestep.check.baseline import write_baseline
 from truestep.check.fixing import _Files
 from truestep.errors import FolderUnusable, TruestepError
 from truestep.record import Record, read
@@ -56,11 +55,9 @@ class Writer:
 WRITERS = {
     "report": Writer("report.html", write_report),
     "csv": Writer("record.csv", lambda root: export(root, "csv")),
-    "parquet": Writer("record.parquet", lambda root: export(root, "parquet")),
     "truestep.toml": Writer(
         settings.NAME, lambda root: settings.write({"threads": 2}, root / settings.NAME, comment="measured")
     ),
-    "baseline": Writer("known.json", lambda root: write_baseline(root / "known.json", [], evidence=None)),  # type: ignore[arg-type]
     "fix": Writer("train.py", fix),
 }
 
@@ -138,7 +135,7 @@ def test_whenever_the_power_goes_a_replaced_file_is_the_old_or_the_new_one(
 
 # Links
 
-FOLLOWED, REFUSED = ["fix"], ["report", "csv", "parquet", "truestep.toml", "baseline"]
+FOLLOWED, REFUSED = ["fix"], ["report", "csv", "truestep.toml"]
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -1,4 +1,4 @@
-"""`truestep check` as its user meets it: output, exit codes, hiding, baselines, rules of one's own."""
+"""`truestep check` as its user meets it: output, exit codes, hiding, rules of one's own."""
 
 import errno
 import json
@@ -17,7 +17,6 @@ import pytest
 from tests.gathering import run_script
 from truestep import cli
 from truestep.check import Evaluation, RuleFinding, Settings, as_sarif, evaluate_rules, read_settings
-from truestep.check.baseline import leave_out_known, write_baseline
 from truestep.check.examine import Result
 from truestep.check.suppress import hide, read_comments
 from truestep.errors import UsageError
@@ -263,25 +262,8 @@ def test_rules_are_chosen_by_code_name_or_family(tmp_path: Path) -> None:
     inner.mkdir()
     assert read_settings(inner) == Settings(ignore=("LOOP01",), rules=(tmp_path / "mine",))
     (tmp_path / "pyproject.toml").write_text('[tool.truestep.check]\nignored = ["LOOP01"]\n')
-    with pytest.raises(UsageError, match=r"has unknown keys: ignored\. Use baseline, ignore, rules, select"):
+    with pytest.raises(UsageError, match=r"has unknown keys: ignored\. Use ignore, rules, select"):
         read_settings(inner)
-
-
-def test_a_baseline_leaves_out_what_was_known(tmp_path: Path) -> None:
-    path = write(tmp_path)
-    findings, evidence = told_of(path)
-    known = tmp_path / "known.json"
-    write_baseline(known, findings, evidence=evidence)
-    assert str(tmp_path) not in known.read_text(), "the folder may be elsewhere next time"
-    moved, later = told_of(write(tmp_path, "# a line more\n" + SCRIPT))
-    assert leave_out_known(moved, known, evidence=later) == []
-    twice = SCRIPT + "optimizer.zero_grad()\n" + SCRIPT.split("torch.manual_seed(0)\n")[1]
-    found, later = told_of(write(tmp_path, twice))
-    (new,) = [item for item in leave_out_known(found, known, evidence=later) if item.severity != "info"]
-    assert new.finding.line is not None and new.finding.line > LINE
-    known.write_text("[]")
-    with pytest.raises(UsageError, match=r"is not a baseline .* Write one with --write-baseline"):
-        leave_out_known(found, known, evidence=later)
 
 
 def test_what_follows_from_a_finding_is_told_when_that_one_is_left_out(tmp_path: Path) -> None:
@@ -295,11 +277,6 @@ def test_what_follows_from_a_finding_is_told_when_that_one_is_left_out(tmp_path:
     findings = [RuleFinding(rule=rules["DATA07"], finding=cause, consequences=(follows,))]
     kept, unused = hide(findings, [source])
     assert kept == [follows] and unused == []
-    known = tmp_path / "known.json"
-    write_baseline(known, [RuleFinding(rule=rules["DATA07"], finding=cause)], evidence=evidence)
-    assert leave_out_known(findings, known, evidence=evidence) == [follows]
-    write_baseline(known, findings, evidence=evidence)
-    assert leave_out_known(findings, known, evidence=evidence) == []
     log = as_sarif(
         Result(code=0, evidence=evidence, rules=[*rules.values()], evaluation=Evaluation(findings=findings))
     )
@@ -440,16 +417,6 @@ with ts.Run("runs/small", seed=1, progress=False) as run:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_file_that_cannot_be_written_does_not_cost_the_answer(tmp_path: Path) -> None:
-    write(tmp_path)
-    (tmp_path / "known.json").mkdir()
-    done = check(tmp_path, "--write-baseline", "known.json", "--format", "json", "train.py")
-    assert done.returncode == 2
-    assert "known.json cannot be written (Is a directory). Name another file." in done.stderr
-    lines = {item["code"]: item["line"] for item in json.loads(done.stdout)["findings"]}
-    assert lines["LOOP01"] == LINE
-
-
 def test_a_script_that_cannot_be_mended_is_still_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -470,7 +437,7 @@ def test_a_script_that_cannot_be_mended_is_still_judged(
     assert "LOOP01" in said.out and path.read_text() == SCRIPT
 
 
-@pytest.mark.parametrize("words", [("--baseline", "knwon.json"), ("--select", "LOPO01"), ("--steps", "0")])
+@pytest.mark.parametrize("words", [("--select", "LOPO01"), ("--steps", "0")])
 def test_what_is_mistyped_is_refused_before_the_script_runs_and_leaves_no_folder(
     tmp_path: Path, words: tuple[str, str]
 ) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tests.report.growing import Writer
-from tests.report.test_export import events_of, scalars
-from truestep.report.answers import CURVE, answers, findings_curve
+from tests.report.test_export import scalars
+from truestep.report.answers import CURVE, findings_curve
 from truestep.report.export import export, open_run
+from truestep.report.verdicts import check_words
 
 FINDING = {
     "code": "LOOP01",
@@ -20,55 +21,13 @@ FINDING = {
     "fix": "Call optimizer.zero_grad().",
 }
 REMARK = {"code": "PERF01", "severity": "info", "file": None, "line": None, "step": 1, "message": "slow"}
-DIFFERENCE = {
-    "step": 3,
-    "name": "unseeded-torch",
-    "cause": "torch is not seeded",
-    "file": "train.py",
-    "line": 4,
-}
 
 
 def answered(folder: Path) -> Writer:
     """A record of `check` and `verify`, as `--record` leaves it: no run of truestep's own."""
     writer = Writer(folder)
     writer.record.write("check", script="train.py", findings=[FINDING, REMARK], not_observed=[], steps=16)
-    writer.record.write("verify", script="train.py", same=False, runs=[{}, {}], first_difference=DIFFERENCE)
     return writer
-
-
-def test_answers_are_one_line_and_a_table(tmp_path: Path) -> None:
-    answered(tmp_path)
-    check, verify = answers(open_run(tmp_path).facts)
-    assert check.line == "1 error, 1 remark in 16 steps"
-    assert verify.line == "runs differ from step 3 on"
-    assert check.rows[0] == ("error", "LOOP01", "train.py:17", FINDING["message"], FINDING["fix"])
-    assert "not zeroed \\| \\`zero\\_grad()\\`" in check.markdown, "no cell ends early"
-    assert "| different | unseeded-torch | train.py:4 | torch is not seeded |" in verify.markdown
-    assert list(findings_curve(open_run(tmp_path).facts)) == [(0, 0.0), (1, 1.0), (15, 1.0)]
-
-
-SAME = "2 runs are bit-for-bit identical in"
-
-
-@pytest.mark.verdict("{} runs are bit-for-bit identical in {}")
-@pytest.mark.parametrize(
-    ("fields", "line"),
-    [
-        ({"same": True, "runs": [1, 2], "steps": 9, "whole": True}, f"{SAME} all 9 steps"),
-        ({"same": True, "runs": [1, 2], "steps": 60, "whole": False}, f"{SAME} the first 60 steps"),
-        (
-            {"same": True, "runs": [1, 2], "steps": 60, "whole": False, "expected_steps": 480},
-            f"{SAME} the first 60 of about 480 steps",
-        ),
-        ({"same": True, "runs": [1, 2], "steps": "all", "whole": 7}, f"{SAME} the steps compared"),
-        ({"same": None, "reason": "no steps"}, "inconclusive: no steps"),
-        ({"same": False, "first_difference": 7}, "inconclusive: "),
-    ],
-)
-def test_verdicts(tmp_path: Path, fields: dict[str, Any], line: str) -> None:
-    Writer(tmp_path).record.write("verify", **fields)
-    assert [item.line for item in answers(open_run(tmp_path).facts)] == [line]
 
 
 FAILED = "the script failed (exit code 1): NameError: name 'x' is not defined"
@@ -94,18 +53,13 @@ FAILED = "the script failed (exit code 1): NameError: name 'x' is not defined"
         ),
     ],
 )
-def test_nothing_found_is_said_only_of_a_script_that_was_checked(
-    tmp_path: Path, fields: dict[str, Any], line: str
-) -> None:
-    Writer(tmp_path).record.write("check", **{"findings": [], **fields})
-    assert [item.line.startswith(line) for item in answers(open_run(tmp_path).facts)] == [True]
+def test_nothing_found_is_said_only_of_a_script_that_was_checked(fields: dict[str, Any], line: str) -> None:
+    assert check_words({"findings": [], **fields}).startswith(line)
 
 
 def test_fields_of_the_wrong_kind_are_no_error(tmp_path: Path) -> None:
     odd = {"step": [], "line": {}, "file": 7, "severity": None, "message": "\ud800|\n#"}
     Writer(tmp_path).record.write("check", findings=[odd, {"step": 10**30}], steps="many")
-    (check,) = answers(open_run(tmp_path).facts)
-    assert check.markdown.encode() and len(check.rows) == 2
     assert findings_curve(open_run(tmp_path).facts).steps.tolist() == [0]
 
 
@@ -125,5 +79,3 @@ def test_tensorboard_shows_answers_beside_the_curves_of_another_writer(tmp_path:
     export(tmp_path / "run", "tensorboard", out=tmp_path / "logs")
     assert len(scalars(tmp_path / "logs", "loss")) == 16, "nothing of theirs is made void"
     assert scalars(tmp_path / "logs", CURVE) == [(0, 0.0), (1, 1.0), (15, 1.0)]
-    (text,) = events_of(tmp_path / "logs").Tensors("truestep/check/text_summary")
-    assert b"truestep check: 1 error, 1 remark in 16 steps" in text.tensor_proto.string_val[0]

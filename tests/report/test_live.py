@@ -20,6 +20,7 @@ import truestep as ts
 from tests.report.growing import Writer, sleeper
 from truestep.errors import TruestepError, printable
 from truestep.report.curve import Curve
+from truestep.report.export import export
 from truestep.report.live import Follower, Live, watch
 from truestep.report.live import screen as screen_module
 from truestep.report.live.fields import as_fields
@@ -27,7 +28,6 @@ from truestep.report.live.follow import are_alive
 from truestep.report.live.screen import draw
 from truestep.report.numerals import duration, number, size
 from truestep.report.runs import Life
-from truestep.report.table import tabulate
 
 HOSTILE = (
     "\x1b[2J\x1b]0;owned\x07\n</script><script>document.title='owned'</script><img src=x onerror=alert()>"
@@ -349,7 +349,7 @@ def test_no_value_of_any_field_ends_the_view(tmp_path: Path, event: dict[str, An
         live.poll()
         json.dumps(as_fields(live), allow_nan=False)
         screen(live, 60, 14)
-        list(tabulate(live).rows())
+        export(path.parent, "csv")
 
 
 def test_no_text_of_a_run_steers_the_terminal(tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def _read_settings(folder: Path) -> None:
 
 def _write_project(folder: Path) -> None:
     lines = ["[tool.truestep.check]", 'select = ["LOOP"]', 'ignore = ["PAR01"]', 'rules = ["rules"]']
-    (folder / "pyproject.toml").write_text("\n".join([*lines, 'baseline = "known.json"', ""]))
+    (folder / "pyproject.toml").write_text("\n".join([*lines, ""]))
 
 
 def _read_project(folder: Path) -> None:
@@ -297,17 +297,6 @@ def _read_identity(folder: Path) -> None:
     from truestep.run.train.run import _identify
 
     _identify(folder)
-
-
-def _write_baseline(folder: Path) -> None:
-    rows = [{"code": "LOOP01", "file": "t.py", "text": "loss.backward()"}]
-    (folder / "known.json").write_text(json.dumps({"version": 1, "findings": rows}))
-
-
-def _read_baseline(folder: Path) -> None:
-    from truestep.check.baseline import read_baseline
-
-    read_baseline(folder / "known.json")
 
 
 # ---- shards
@@ -437,7 +426,6 @@ READERS = (
         spoil={"*.fingerprint": _LINES},
         read=_judge_fingerprint,
     ),
-    Reader(name="baseline", prepare=_write_baseline, spoil={"*.json": _JSON}, read=_read_baseline),
     Reader(
         name="index of shards",
         prepare=_write_shards,

@@ -151,7 +151,6 @@ CASES = [
     Case("run, resumed", train),
     Case("report", command("report", "GIFT", "report.html")),
     Case("csv", command("export", "GIFT", "--to", "csv", "record.csv")),
-    Case("parquet", command("export", "GIFT", "--to", "parquet", "record.parquet")),
     Case("tensorboard", command("export", "GIFT", "--to", "tensorboard", "tensorboard")),
     Case("followed", command("export", "GIFT", "--to", "tensorboard", "--follow", "tensorboard")),
     Case("check", command("check", *RECORDED, "train.py", "record.jsonl")),

@@ -6,11 +6,11 @@ Owns pyarrow, which is optional. What the columns mean is up to those who write 
 import mmap
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from truestep.errors import ShardUnreadable, UsageError
 
@@ -51,13 +51,6 @@ def _pyarrow() -> Any:
             "Parquet and Arrow files need pyarrow. Install it: pip install 'truestep[parquet]'"
         ) from error
     return pyarrow
-
-
-def write_parquet(columns: Mapping[str, Any], file: IO[bytes], *, missing: Mapping[str, Any]) -> None:
-    """Write columns of equal length; `missing` has, for some of them, an array that is True where null."""
-    pyarrow = _pyarrow()
-    arrays = {name: pyarrow.array(values, mask=missing.get(name)) for name, values in columns.items()}
-    pyarrow.parquet.write_table(pyarrow.table(arrays), file)
 
 
 def count_parquet(source: Any) -> int:

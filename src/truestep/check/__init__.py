@@ -3,7 +3,6 @@
 Owns the way from a script to its findings. What is wrong is for `rules` to say.
 """
 
-from truestep.check.baseline import write_baseline
 from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules
 from truestep.check.examine import Listener, Result, examine
 from truestep.check.fixing import Fixed, Proposed, apply_fixes, propose, proposed
@@ -30,5 +29,4 @@ __all__ = [
     "propose",
     "proposed",
     "read_settings",
-    "write_baseline",
 ]

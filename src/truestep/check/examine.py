@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from truestep.check.baseline import leave_out_known, read_baseline
 from truestep.check.early import EarlyFindings, Key, OnFinding, key_of
 from truestep.check.evaluate import Evaluation, RuleFinding, evaluate_rules, flatten, leave_out
 from truestep.check.gather import CheckOptions, check_plan, gather
@@ -57,7 +56,7 @@ class Result:
     timed_out_s: float | None = None
     """After how many seconds the script was ended, if that was so."""
     num_hidden: int = 0
-    """Findings that are hidden by comments or known from a baseline."""
+    """Findings that are hidden by comments."""
     num_quiet: int = 0
     """Remarks that are shown with -v only."""
     unused: list[Comment] = field(default_factory=list)
@@ -181,8 +180,6 @@ def examine(
     everything = find_rules(settings.rules)
     rules = [rule for rule in settings.choose(everything) if not is_of_doctor(rule)]
     plan = check_plan(options.steps)
-    if settings.baseline is not None:
-        read_baseline(settings.baseline)
     before_start()
     listener.on_status(f"running {script.name}")
     early = None if listener.on_finding is None else _early(rules, settings, listener.on_finding)
@@ -224,7 +221,7 @@ def examine(
 
 def _early(rules: Sequence[Rule], settings: Settings, on_finding: OnFinding) -> EarlyFindings:
     def leave_out(found: list[RuleFinding], evidence: Evidence) -> list[RuleFinding]:
-        return shown_of(kept_of(found, settings, evidence=evidence)[0], settings)
+        return shown_of(hide(found, evidence.sources)[0], settings)
 
     return EarlyFindings(rules, leave_out=leave_out, on_finding=on_finding)
 
@@ -257,25 +254,15 @@ def evaluate_closely(
     return evaluate_rules(rules, evidence)
 
 
-def kept_of(
-    found: list[RuleFinding], settings: Settings, *, evidence: Evidence
-) -> tuple[list[RuleFinding], list[Comment]]:
-    """Return what neither a comment nor the baseline suppresses, and the comments that suppress nothing."""
-    kept, unused = hide(found, evidence.sources)
-    if settings.baseline is not None:
-        kept = leave_out_known(kept, settings.baseline, evidence=evidence)
-    return kept, unused
-
-
 def shown_of(kept: list[RuleFinding], settings: Settings) -> list[RuleFinding]:
     """Return findings without the remarks that are shown only if they are asked for."""
     return leave_out(kept, where=lambda item: item.severity == "info" and settings.is_silent(item.rule))
 
 
 def suppress(result: Result, settings: Settings, *, everything: Sequence[Rule]) -> None:
-    """Leave out the findings that comments or a baseline suppress, and note comments without effect."""
+    """Leave out the findings that comments suppress, and note comments without effect."""
     reported = result.evaluation.findings
-    kept, unused = kept_of(reported, settings, evidence=result.evidence)
+    kept, unused = hide(reported, result.evidence.sources)
     if (
         not settings.select and not settings.ignore
     ):  # otherwise a comment may be meant for a rule that was not asked

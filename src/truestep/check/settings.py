@@ -12,7 +12,7 @@ from truestep.base import plainfile
 from truestep.errors import UsageError
 from truestep.rules.rule import Rule
 
-_KEYS = {"select", "ignore", "rules", "baseline"}
+_KEYS = {"select", "ignore", "rules"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,6 @@ class Settings:
     ignore: tuple[str, ...] = ()
     rules: tuple[Path, ...] = ()
     """Folders with rules of the user's own."""
-    baseline: Path | None = None
     is_verbose: bool = False
     """Whether remarks are shown that are often a matter of taste."""
 
@@ -34,14 +33,12 @@ class Settings:
         select: tuple[str, ...] = (),
         ignore: tuple[str, ...] = (),
         rules: tuple[Path, ...] = (),
-        baseline: Path | None = None,
     ) -> "Settings":
         """Return these settings with what the command line says in their place; folders are added."""
         return Settings(
             select=select or self.select,
             ignore=ignore or self.ignore,
             rules=(*self.rules, *rules),
-            baseline=baseline or self.baseline,
         )
 
     def choose(self, rules: Sequence[Rule]) -> list[Rule]:
@@ -103,12 +100,8 @@ def _read_file(path: Path) -> Settings:
         value = found.get(name, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise UsageError(f'{path} has {name} = {value!r}. It must be a list of names: ["LOOP01", "PAR"].')
-    baseline = found.get("baseline")
-    if not isinstance(baseline, str | None):
-        raise UsageError(f"{path} has baseline = {baseline!r}. It must be the name of a file.")
     return Settings(
         select=tuple(found.get("select", ())),
         ignore=tuple(found.get("ignore", ())),
         rules=tuple(path.parent / item for item in found.get("rules", ())),
-        baseline=path.parent / baseline if baseline else None,
     )

@@ -14,9 +14,10 @@ from types import TracebackType
 from truestep.check.describe import count_text, describe, rules_text, steps_text
 from truestep.check.early import Key, Pace, cut_whole, find_lasting, key_of
 from truestep.check.evaluate import RuleFinding, evaluate_rules
-from truestep.check.examine import Result, is_of_doctor, kept_of, shown_of, suppress
+from truestep.check.examine import Result, is_of_doctor, shown_of, suppress
 from truestep.check.gather import check_plan
 from truestep.check.settings import read_settings
+from truestep.check.suppress import hide
 from truestep.errors import CheckFailed, UsageError
 from truestep.rules.evidence import Evidence
 from truestep.rules.rule import find_rules
@@ -171,7 +172,7 @@ class Check:
         self._pace.note(part.num_steps, since_s=begun_s)
         if evidence is None:
             return []
-        return shown_of(kept_of(found, self._settings, evidence=evidence)[0], self._settings)
+        return shown_of(hide(found, evidence.sources)[0], self._settings)
 
     def _evaluate(self) -> Result:
         evidence = self._read()

@@ -72,8 +72,6 @@ _Select = Annotated[
 ]
 _Ignore = Annotated[str | None, _rules_option(metavar="RULES", help="Do not run these.")]
 _Rules = Annotated[Path | None, _rules_option(metavar="FOLDER", help="Also run the rules in this folder.")]
-_Baseline = Annotated[Path | None, answer_file(help="Report only what is not in this file.")]
-_WriteBaseline = Annotated[Path | None, answer_file(help="Write the findings to this file, for --baseline.")]
 _Fix = Annotated[
     bool,
     answer_option(
@@ -123,8 +121,6 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     select: _Select = None,
     ignore: _Ignore = None,
     rules: _Rules = None,
-    baseline: _Baseline = None,
-    write_baseline: _WriteBaseline = None,
     fix: _Fix = False,
     fix_all: _FixAll = False,
     record: RecordFolder = None,
@@ -165,20 +161,18 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     options = _options(steps=steps, processes=processes, timeout=timeout)
     to = _To(format_, output, show, record)
     with Progress(f"starting {given.name}", is_quiet=quiet) as progress:
-        settings = _settings(select=select, ignore=ignore, rules=rules, baseline=baseline, verbose=verbose)
+        settings = _settings(select=select, ignore=ignore, rules=rules, verbose=verbose)
         request = _Request(given, settings, options, progress, to, is_quiet=quiet)
         answer = request.fix(has_remarks=fix_all) if fix or fix_all else request.examine()
-    request.finish(answer, baseline=write_baseline)
+    request.finish(answer)
     raise typer.Exit(_exit_code(answer.result, found=0 if exit_zero else _FOUND))
 
 
-def _settings(
-    *, select: str | None, ignore: str | None, rules: Path | None, baseline: Path | None, verbose: bool
-) -> "Settings":
+def _settings(*, select: str | None, ignore: str | None, rules: Path | None, verbose: bool) -> "Settings":
     from truestep.check import read_settings
 
     settings = read_settings(Path.cwd()).updated(
-        select=_names(select), ignore=_names(ignore), rules=(rules,) if rules else (), baseline=baseline
+        select=_names(select), ignore=_names(ignore), rules=(rules,) if rules else ()
     )
     return replace(settings, is_verbose=verbose)
 
@@ -279,7 +273,7 @@ class _Request:
         else:
             print(answer.render(self.to.format), end="")
 
-    def finish(self, answer: Answer, *, baseline: Path | None) -> None:
+    def finish(self, answer: Answer) -> None:
         """Print the answer, then write it where it was asked for."""
         self.show(answer)
         if self.to.output is not None:
@@ -290,8 +284,6 @@ class _Request:
             add_to_record(
                 self.to.record, kind="check", fields={"script": self.script.path, **answer.as_fields()}
             )
-        if baseline is not None:
-            _write_baseline(baseline, answer.result)
 
     def _write_page(self, path: Path, result: "Result") -> None:
         from truestep.show.page import write_page
@@ -372,14 +364,6 @@ def _write_output(path: Path, text: str) -> None:
 def _print_status(*lines: str) -> None:
     for line in lines:
         print(line, file=sys.stderr)
-
-
-def _write_baseline(path: Path, result: "Result") -> None:
-    from truestep.check import write_baseline
-
-    write_baseline(path, result.findings, evidence=result.evidence)
-    count = len(result.findings)
-    print(f"truestep: wrote {count} finding{'s' * (count != 1)} to {path}", file=sys.stderr)
 
 
 def _exit_code(result: "Result", *, found: int) -> int:

@@ -16,31 +16,30 @@ class To(StrEnum):
     """What to write."""
 
     csv = "csv"
-    parquet = "parquet"
     tensorboard = "tensorboard"
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
     *,
-    to: Annotated[To, typer.Option(metavar="csv|parquet|tensorboard", help="What to write. Needed.")],
+    to: Annotated[To, typer.Option(metavar="csv|tensorboard", help="What to write. Needed.")],
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
             help="Where to write it.",
-            show_default="record.csv, record.parquet or tensorboard/ in the run's folder",
+            show_default="record.csv or tensorboard/ in the run's folder",
         ),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep writing until the run is done; for tensorboard.")
     ] = False,
 ) -> None:
-    """Write a run's numbers as CSV, Parquet or TensorBoard files.
+    """Write a run's numbers as CSV or TensorBoard files.
 
     Losses, logged values and evaluations. Each step is there once, also in a run that was killed and resumed.
-    Nothing in the run's folder is changed but the file that is written. Parquet needs
-    pip install 'truestep[parquet]', TensorBoard pip install 'truestep[tensorboard]'.
+    Nothing in the run's folder is changed but the file that is written. TensorBoard needs
+    pip install 'truestep[tensorboard]'.
 
     Exit codes:
       0  the file was written

@@ -1,6 +1,6 @@
-"""A run's record in the files of other tools: CSV, Parquet, TensorBoard.
+"""A run's record in the files of other tools: CSV and TensorBoard.
 
-Owns where it is written and as what. The table is in `table`; each optional package has a module of its own.
+Owns where it is written and as what.
 """
 
 import contextlib
@@ -12,16 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from truestep.base import arrow, plainfile
+import numpy
+
+from truestep.base import plainfile
 from truestep.base.runfiles import replacing
 from truestep.errors import UsageError
 from truestep.report import tensorboard
+from truestep.report.answers import CURVE, findings_curve
+from truestep.report.curve import Curve
 from truestep.report.live.state import Live
-from truestep.report.table import Column, Table, tabulate
+from truestep.report.readings import evaluation_curves, storable
 
-To = Literal["csv", "parquet", "tensorboard"]
+To = Literal["csv", "tensorboard"]
 
-_OUT = {"csv": "record.csv", "parquet": "record.parquet", "tensorboard": "tensorboard"}
+_OUT = {"csv": "record.csv", "tensorboard": "tensorboard"}
 _LOOK_S = 1.0
 _FORMULA = re.compile(r"(?:^|(?<=;))(?=\s*[=+\-@＝＋－＠])")  # noqa: RUF001 - wide forms count as the others
 """Where a cell that is computed begins; some spreadsheets cut cells at a semicolon."""
@@ -44,9 +48,7 @@ def export(run: str | Path, to: To, *, out: str | Path | None = None, follow: bo
     done. With `follow`, for TensorBoard only, go on while the run does, until it is done.
     """
     if to not in _OUT:
-        raise UsageError(
-            f"a run can be exported to csv, parquet or tensorboard, got {to!r}. Use one of them."
-        )
+        raise UsageError(f"a run can be exported to csv or tensorboard, got {to!r}. Use one of them.")
     if follow and to != "tensorboard":
         raise UsageError(f"only TensorBoard's files can be followed, got --to {to}. Remove --follow.")
     path = Path(out) if out is not None else Path(run) / _OUT[to]
@@ -62,9 +64,7 @@ def export(run: str | Path, to: To, *, out: str | Path | None = None, follow: bo
 
 def _write(live: Live, to: To, *, path: Path, follow: bool) -> None:
     if to == "csv":
-        _write_csv(tabulate(live), path)
-    elif to == "parquet":
-        _write_parquet(tabulate(live), path)
+        _write_csv(columns_of(live), path)
     elif follow:
         _follow(live, path)
     else:
@@ -82,28 +82,37 @@ def _follow(live: Live, path: Path) -> None:
             time.sleep(_LOOK_S)
 
 
-def _write_csv(table: Table, path: Path) -> None:
+def columns_of(live: Live) -> dict[str, Curve]:
+    """Return the time at which each step ended, its loss, logged values, `evaluate/NAME`, and findings."""
+    named = {name: curve for name, curve in live.curves.items() if name != "steps_per_s"}
+    evaluations = {f"evaluate/{name}": curve for name, curve in evaluation_curves(live.facts).items()}
+    found = {CURVE: findings_curve(live.facts)} if live.facts.answers["check"] else {}
+    curves = {"time_s": live.facts.ended_s, **named, **evaluations, **found}
+    return {storable(name): curve for name, curve in curves.items()}
+
+
+def _write_csv(columns: dict[str, Curve], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    texts = [
-        # repr: the shortest text that gives the same float again
-        ["" if is_missing else repr(value) for value, is_missing in _pairs(column)]
-        for column in table.columns.values()
-    ]
     with replacing(path) as file:
         lines = io.TextIOWrapper(file, newline="", encoding="utf-8")
         writer = csv.writer(lines)
-        writer.writerow(["step", *map(_cell, table.columns)])
-        writer.writerows(zip(table.steps.tolist(), *texts, strict=True))
+        writer.writerow(["step", *map(_cell, columns)])
+        writer.writerows(_rows([*columns.values()]))
         lines.detach()  # what it holds is written, and the file stays open
 
 
-def _write_parquet(table: Table, path: Path) -> None:
-    """Write one row per step and one column per name; what a step does not have is null."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    columns = {"step": table.steps, **{name: column.values for name, column in table.columns.items()}}
-    missing = {name: column.is_missing for name, column in table.columns.items()}
-    with replacing(path) as file:
-        arrow.write_parquet(columns, file, missing=missing)
+def _rows(curves: list[Curve]) -> Iterator[list[str]]:
+    """Yield a row for each step that any of the curves has a value at."""
+    places = [0] * len(curves)
+    for step in numpy.unique(numpy.concatenate([numpy.array(curve.steps) for curve in curves])).tolist():
+        row = [str(int(step))]
+        for number, curve in enumerate(curves):
+            at = places[number]
+            has_value = at < len(curve) and curve.steps[at] == step
+            # repr: the shortest text that gives the same float again
+            row.append(repr(curve.values[at]) if has_value else "")
+            places[number] += has_value
+        yield row
 
 
 def _cell(name: str) -> str:
@@ -118,7 +127,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _pairs(column: Column) -> Iterator[tuple[float, bool]]:
-    return zip(column.values.tolist(), column.is_missing.tolist(), strict=True)

@@ -12,14 +12,11 @@ import numpy
 
 from truestep.base.runfiles import require_own
 from truestep.errors import UsageError
-from truestep.report.answers import CURVE, answers, findings_curve
+from truestep.report.answers import CURVE, findings_curve
 from truestep.report.live.state import Live
-from truestep.report.readings import Matrix, evaluation_curves, evaluation_matrices, storable
+from truestep.report.readings import evaluation_curves, storable
 
 _EVALUATE = "evaluate/"
-_CELL = 16
-"""Pixels for each cell of a matrix, fewer if it would become wider or higher than the next number."""
-_MAX_PIXELS = 1024
 
 
 class Events:
@@ -40,8 +37,8 @@ class Events:
         self._run_id = ""
         self._written: dict[str, int] = {}
         """By name, the last step that was written."""
-        self._answered: dict[str, float] = {}
-        """By command, when the answer was given that was written."""
+        self._answered_s: float | None = None
+        """When the answer of `check` was given that was written."""
 
     def add(self, live: Live) -> None:
         """Write what is new; after a resume, first tell from which step on the earlier lines are void."""
@@ -62,31 +59,16 @@ class Events:
             for step, value in zip(curve.steps[first:], curve.values[first:], strict=True):
                 self._writer.add_scalar(storable(name), value, step, walltime=ended_s.at(step))
                 self._written[name] = step
-        for name, step, matrix in evaluation_matrices(live.facts):
-            key = f"{_EVALUATE}{name}"
-            if step > self._written.get(key, -1):
-                self._writer.add_image(
-                    storable(key),
-                    _picture(matrix),
-                    step,
-                    walltime=ended_s.at(step),
-                    dataformats="HW",
-                )
-                self._written[key] = step
-        self._add_answers(live)
+        self._add_findings(live)
         self._writer.flush()
 
-    def _add_answers(self, live: Live) -> None:
-        """Write what `check` and `verify` answered, once for each answer, and the curve of findings."""
-        for answer in answers(live.facts):
-            time_s = live.facts.answers[answer.command][-1]["time_s"]
-            if self._answered.get(answer.command) == time_s:
-                continue
-            self._answered[answer.command] = time_s
-            self._writer.add_text(f"truestep/{answer.command}", answer.markdown, live.cursor, walltime=time_s)
-            if answer.command == "check":
-                for step, value in findings_curve(live.facts):
-                    self._writer.add_scalar(CURVE, value, step, walltime=time_s)
+    def _add_findings(self, live: Live) -> None:
+        """Write the curve of what `check` found, once for each answer."""
+        answer = live.facts.last_answer("check")
+        if answer is not None and answer["time_s"] != self._answered_s:
+            self._answered_s = answer["time_s"]
+            for step, value in findings_curve(live.facts):
+                self._writer.add_scalar(CURVE, value, step, walltime=self._answered_s)
 
     def _open(self, cursor: int | None) -> None:
         """Begin a file; steps from the cursor on that are in earlier ones are void, none of them for None."""
@@ -107,12 +89,3 @@ class Events:
     ) -> None:
         if self._writer is not None:
             self._writer.close()
-
-
-def _picture(matrix: Matrix) -> Any:
-    """A matrix as grey cells: white is none of a row's sum, black is all of it."""
-    table = numpy.nan_to_num(numpy.array(matrix, dtype=float))
-    sums = numpy.abs(table).sum(axis=1, keepdims=True)
-    share = numpy.clip(table / numpy.where(sums > 0, sums, 1), 0, 1)
-    cell = max(1, min(_CELL, _MAX_PIXELS // max(table.shape)))
-    return numpy.kron((255 * (1 - share)).astype(numpy.uint8), numpy.ones((cell, cell), dtype=numpy.uint8))
