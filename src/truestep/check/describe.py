@@ -5,7 +5,7 @@ Owns the words. Colours and lines of a terminal are left to the command.
 
 from pathlib import Path
 
-from truestep.base.cells import is_notebook, place
+from truestep.base.cells import line_name
 from truestep.check.evaluate import RuleFinding
 from truestep.check.examine import Result
 from truestep.errors import printable
@@ -16,14 +16,14 @@ _MAX_EVIDENCE, _MAX_UNSEEN = 400, 5
 _NAMES = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("remark", "remarks")}
 
 
-def describe(reported: RuleFinding, evidence: Evidence) -> str:
+def describe(reported: RuleFinding, evidence: Evidence, *, where: str | None = None) -> str:
     """Return a finding in a few lines: rule, place, message, what was seen, and the fix."""
     finding = reported.finding
     lines = [f"{reported.severity}  {reported.rule.meta.code} {reported.rule.name}"]
     if finding.file:
         source = evidence.source(finding.file)
         text = source.line(finding.line).strip() if source else ""
-        lines += [f"  {place_of(reported)}", *([f"    {text}"] if text else [])]
+        lines += [f"  {where or place_of(reported)}", *([f"    {text}"] if text else [])]
     return printable("\n".join([*lines, *(f"  {line}" for line in message_lines(reported))]), keep="\n\t")
 
 
@@ -46,10 +46,7 @@ def place_of(reported: RuleFinding) -> str:
         return ""
     path = Path(file)
     short = str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
-    found = place(file, reported.finding.line) if is_notebook(file) else None
-    return (
-        f"{short}:{reported.finding.line}" if found is None else f"{short}, cell {found[0]}, line {found[1]}"
-    )
+    return line_name(file, reported.finding.line, shown=short)
 
 
 def evidence_text(reported: RuleFinding) -> str:

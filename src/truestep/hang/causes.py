@@ -18,6 +18,7 @@ from truestep.watch.evidence.standing import INIT, NEW_GROUP, Standing
 _RANK = re.compile(r"rank|is_(?:main|master|primary|first)|is_global_zero|should_save", re.IGNORECASE)
 _EVALUATION = re.compile(r"eval|valid|\btest(?!ing_)", re.IGNORECASE)
 _SAVING = re.compile(r"save|checkpoint|snapshot", re.IGNORECASE)
+_BLOCKS = ("body", "orelse", "finalbody")
 Read = Callable[[str], str]
 
 
@@ -43,96 +44,86 @@ def read_source(path: str) -> str:
 def find_cause(verdict: Verdict, *, read: Read = read_source) -> tuple[Verdict, Cause | None]:
     """Return the most likely cause; and the verdict, turned round if the source shows another odd one."""
     if verdict.kind == "absent":
-        return verdict, _of_stuck(verdict) or _of_sources(verdict, read)
-    cause = _of_sources(verdict, read)
+        return verdict, _of_stuck(verdict) or _of_sources(verdict, read)[1]
+    number, cause = _of_sources(verdict, read)
     if not verdict.is_even:
         return verdict, cause
     turned = replace(verdict, odd=verdict.waiting, waiting=verdict.odd)
-    other = _of_sources(turned, read)
-    if other is not None and (cause is None or _ORDER.index(other.name) < _ORDER.index(cause.name)):
+    other_number, other = _of_sources(turned, read)
+    if other_number < number:
         verdict, turned, cause = turned, verdict, other
     is_about_odd = cause is None or cause.about in (None, *(item.rank for item in verdict.odd))
     return verdict if is_about_odd else turned, cause
 
 
-_ORDER = (
-    "rank branch",
-    "swallowed exception",
-    "uneven batches",
-    "pair",
-    "group",
-    "shape",
-    "dtype",
-    "branch",
-    "evaluation",
-    "saving",
-    "order",
-)
-"""From causes with clear signs to those that are only a place to look at."""
-
 _STUCK = {
-    "lock": Cause(
-        name="lock",
-        sentence="{ranks} waits for a lock that no thread of the process can release",
-        fix="Release the lock on every path (use `with lock:`), and never take it twice in one thread.",
-    ),
-    "input": Cause(
-        name="input",
-        sentence="{ranks} waits for input: breakpoint(), pdb or input()",
-        fix="Remove the breakpoint, or debug with one process.",
-    ),
-    "queue": Cause(
-        name="queue",
-        sentence="{ranks} waits for a queue or pipe that no other process has open: its producer has ended",
-        fix="See why the producer ended: its exit code, or the kernel's log if memory ran out. Wait with "
-        "get(timeout=...) and check that the process is alive.",
-    ),
-    "loader": Cause(
-        name="loader",
-        sentence="a DataLoader worker of {ranks} waits for a lock that was held when it was forked",
-        fix="Create locks, threads and clients inside the worker, pass "
-        "multiprocessing_context='spawn', or try num_workers=0.",
-    ),
-    "stopped": Cause(
-        name="stopped",
-        sentence="{ranks} is stopped by a signal (SIGSTOP, or a job that was suspended)",
-        fix="Continue it: kill -CONT {pid}",
-    ),
+    "lock": "{ranks} waits for a lock that no thread of the process can release",
+    "input": "{ranks} waits for input: breakpoint(), pdb or input()",
+    "queue": "{ranks} waits for a queue or pipe that no other process has open: its producer has ended",
+    "loader": "a DataLoader worker of {ranks} waits for a lock that was held when it was forked",
+    "stopped": "{ranks} is stopped by a signal (SIGSTOP, or a job that was suspended)",
 }
+"""What a rank is that cannot continue, by how it is stuck."""
+_WORK = {"evaluation": (_EVALUATION, "evaluates"), "saving": (_SAVING, "saves a checkpoint")}
+_TOGETHER = (
+    "Let all ranks enter it together, or call the collectives in it on no rank: use the model inside the DDP "
+    "wrapper, and a barrier that every rank calls."
+)
+_FIXES = {
+    "lock": "Release the lock on every path (use `with lock:`), and never take it twice in one thread.",
+    "input": "Remove the breakpoint, or debug with one process.",
+    "queue": "See why the producer ended: its exit code, or the kernel's log if memory ran out. Wait with "
+    "get(timeout=...) and check that the process is alive.",
+    "loader": "Create locks, threads and clients inside the worker, pass multiprocessing_context='spawn', or "
+    "try num_workers=0.",
+    "stopped": "Continue it: kill -CONT {pid}",
+    "rank branch": "Call the collective on every rank. Keep only printing and writing inside the condition.",
+    "uneven batches": "Give every rank the same number of steps: a DistributedSampler, drop_last=True, or "
+    "`with model.join():` around the loop.",
+    "swallowed exception": "Do not catch errors around a collective on one rank: raise them, or let all "
+    "ranks decide together to skip the step.",
+    "pair": "Call the matching {half} on rank {peer}; check src, dst and the order of both.",
+    "group": "Call {call} on every rank, in the same order, also on ranks outside the group.",
+    "shape": "Make the tensor the same on all ranks: pad the last batch, or exchange sizes first.",
+    "dtype": "Convert the tensor to one dtype on all ranks before the collective.",
+    "branch": "Decide on one rank and broadcast the decision, or reduce it over all ranks first.",
+    "evaluation": _TOGETHER,
+    "saving": _TOGETHER,
+    "order": "Call the same collectives in the same order on every rank. Sort what you loop over: the order "
+    "of a set differs between processes.",
+}
+"""What to do, by cause."""
+
+
+def _cause(name: str, sentence: str, about: Standing | None = None, **words: object) -> Cause:
+    fix = _FIXES[name].format(**words)
+    return Cause(name=name, sentence=sentence, fix=fix, about=None if about is None else about.rank)
 
 
 def _of_stuck(verdict: Verdict) -> Cause | None:
     odd = verdict.odd[0]
-    found = _STUCK.get(odd.how) if odd.doing == "stuck" else None
-    if found is None:
+    if odd.doing != "stuck" or odd.how not in _STUCK:
         return None
-    words = {"ranks": name_ranks(verdict.odd), "pid": odd.pid}
-    return replace(found, sentence=found.sentence.format(**words), fix=found.fix.format(**words))
+    return _cause(odd.how, _STUCK[odd.how].format(ranks=name_ranks(verdict.odd)), pid=odd.pid)
 
 
-def _of_sources(verdict: Verdict, read: Read) -> Cause | None:
+def _of_sources(verdict: Verdict, read: Read) -> tuple[int, Cause | None]:
+    """Return the first cause that the source shows, and its place among all: the clearest signs first."""
     odd, other = verdict.odd[0], verdict.waiting[0]
-    finders = (
-        _rank_branch,
-        _swallowed_exception,
-        _uneven_batches,
-        _pair,
-        _group,
-        _other_tensors,
-        _branch,
-        _other_work,
-        _order,
-    )
-    for finder in finders:
+    for number, finder in enumerate(_FINDERS):
         cause = finder(odd, other, read)
         if cause is not None:
-            return cause
-    return None
+            return number, cause
+    return len(_FINDERS), None
+
+
+def _both(odd: Standing, other: Standing) -> tuple[tuple[Standing, Standing], ...]:
+    return ((odd, other), (other, odd))
 
 
 def _rank_branch(odd: Standing, other: Standing, read: Read) -> Cause | None:
     """A condition on the rank around one side's line, and not around the other's."""
-    for item, rest in ((odd, other), (other, odd)):
+    for item, rest in _both(odd, other):
         if item.pending is not None and item.pending.is_pair:
             continue  # a send or a receive belongs under a condition on the rank
         for place in _places(item):
@@ -142,12 +133,8 @@ def _rank_branch(odd: Standing, other: Standing, read: Read) -> Cause | None:
             if item is other and not odd.stack and odd.doing != "ended":
                 continue
             line, text, _ = test
-            return Cause(
-                name="rank branch",
-                sentence=f"`{text}` at line {line} lets only some ranks reach line {place.line}",
-                fix="Call the collective on every rank. Keep only printing and writing inside the condition.",
-                about=item.rank,
-            )
+            words = f"`{text}` at line {line} lets only some ranks reach line {place.line}"
+            return _cause("rank branch", words, item)
     return None
 
 
@@ -168,19 +155,14 @@ def _rank_test(place: Place, read: Read) -> tuple[int, str, str] | None:
 
 def _uneven_batches(odd: Standing, other: Standing, read: Read) -> Cause | None:
     """One side is still in a loop that the other has left."""
-    for item, rest in ((other, odd), (odd, other)):
+    for item, rest in _both(other, odd):
         loop = _left_loop(item, rest, read)
         if loop is not None:
-            ranks = f"rank {rest.rank}"
-            done = _counts(rest, item)
-            return Cause(
-                name="uneven batches",
-                sentence=f"{ranks} left the loop of line {loop.lineno}, which rank {item.rank} is still in: "
-                f"it has fewer batches{done}",
-                fix="Give every rank the same number of steps: a DistributedSampler, drop_last=True, or "
-                "`with model.join():` around the loop.",
-                about=rest.rank,
+            words = (
+                f"rank {rest.rank} left the loop of line {loop.lineno}, which rank {item.rank} is still in: "
+                f"it has fewer batches{_counts(rest, item)}"
             )
+            return _cause("uneven batches", words, rest)
     return None
 
 
@@ -221,14 +203,11 @@ def _swallowed_exception(odd: Standing, other: Standing, read: Read) -> Cause | 
                 continue
             if _has_fewer_turns(odd, other, place, read):
                 continue
-            return Cause(
-                name="swallowed exception",
-                sentence=f"the `except` at line {handler.lineno} swallowed an error on rank {odd.rank}, "
-                f"which then skipped a collective{_counts(odd, other)}",
-                fix="Do not catch errors around a collective on one rank: raise them, or let all ranks "
-                "decide together to skip the step.",
-                about=odd.rank,
+            words = (
+                f"the `except` at line {handler.lineno} swallowed an error on rank {odd.rank}, "
+                f"which then skipped a collective{_counts(odd, other)}"
             )
+            return _cause("swallowed exception", words, odd)
     return None
 
 
@@ -253,28 +232,21 @@ def _pair(odd: Standing, other: Standing, _read: Read) -> Cause | None:
     for item in (odd, other):
         pending = item.pending
         if pending is not None and pending.is_pair and pending.members:
-            word = "from" if pending.name == "recv" else "to"
-            return Cause(
-                name="pair",
-                sentence=f"rank {item.rank} is in {pending.name} {word} rank {pending.members[0]}, and rank "
-                f"{pending.members[0]} does not call the other half",
-                fix=f"Call the matching {'send' if pending.name == 'recv' else 'recv'} on rank "
-                f"{pending.members[0]}; check src, dst and the order of both.",
-                about=item.rank,
+            word, half = ("from", "send") if pending.name == "recv" else ("to", "recv")
+            peer = pending.members[0]
+            words = (
+                f"rank {item.rank} is in {pending.name} {word} rank {peer}, and rank {peer} does not call "
+                "the other half"
             )
+            return _cause("pair", words, item, half=half, peer=peer)
     return None
 
 
 def _group(odd: Standing, other: Standing, _read: Read) -> Cause | None:
-    for item, rest in ((odd, other), (other, odd)):
-        pending = item.pending
-        if pending is not None and pending.name in (INIT, NEW_GROUP):
-            return Cause(
-                name="group",
-                sentence=f"only some ranks call {pending.name}, which all ranks must call",
-                fix=f"Call {pending.name} on every rank, in the same order, also on ranks outside the group.",
-                about=rest.rank,
-            )
+    for item, rest in _both(odd, other):
+        if item.pending is not None and item.pending.name in (INIT, NEW_GROUP):
+            call = item.pending.name
+            return _cause("group", f"only some ranks call {call}, which all ranks must call", rest, call=call)
     return None
 
 
@@ -284,31 +256,19 @@ def _other_tensors(odd: Standing, other: Standing, _read: Read) -> Cause | None:
     what = differs(odd.pending, other.pending)
     if what not in ("shape", "dtype"):
         return None
-    return Cause(
-        name=what,
-        sentence=f"the {what} of the tensor in {odd.pending.name} differs between ranks: "
-        f"{odd.pending.tensors} on rank {odd.rank}, {other.pending.tensors} on rank {other.rank}",
-        fix="Make the tensor the same on all ranks: pad the last batch, or exchange sizes first."
-        if what == "shape"
-        else "Convert the tensor to one dtype on all ranks before the collective.",
+    words = (
+        f"the {what} of the tensor in {odd.pending.name} differs between ranks: "
+        f"{odd.pending.tensors} on rank {odd.rank}, {other.pending.tensors} on rank {other.rank}"
     )
+    return _cause(what, words)
 
 
 def _other_work(odd: Standing, other: Standing, read: Read) -> Cause | None:
     """One side is in a function of evaluation or of saving, and the other is not."""
-    for pattern, name, word in (
-        (_EVALUATION, "evaluation", "evaluates"),
-        (_SAVING, "saving", "saves a checkpoint"),
-    ):
-        for item, rest in ((odd, other), (other, odd)):
+    for name, (pattern, word) in _WORK.items():
+        for item, rest in _both(odd, other):
             if _works_on(item, pattern, read) and not _works_on(rest, pattern, read):
-                return Cause(
-                    name=name,
-                    sentence=f"rank {item.rank} {word} while rank {rest.rank} is elsewhere",
-                    fix="Let all ranks enter it together, or call the collectives in it on no rank: use the "
-                    "model inside the DDP wrapper, and a barrier that every rank calls.",
-                    about=item.rank,
-                )
+                return _cause(name, f"rank {item.rank} {word} while rank {rest.rank} is elsewhere", item)
     return None
 
 
@@ -320,22 +280,20 @@ def _works_on(item: Standing, pattern: re.Pattern[str], read: Read) -> bool:
 
 def _branch(odd: Standing, other: Standing, read: Read) -> Cause | None:
     """A condition around one side's line only, or with each side in another branch."""
-    for item, rest in ((odd, other), (other, odd)):
+    for item, rest in _both(odd, other):
         for place in _places(item):
             for node in _around(place, read):
-                if not isinstance(node, ast.If) or not _arm(node, place.line):
+                arm = _arm(node, place.line) if isinstance(node, ast.If) else ""
+                if not arm or not isinstance(node, ast.If):
                     continue
-                arm = _arm(node, place.line)
                 if any(_arm(node, known.line) == arm for known in _places(rest) if known.file == place.file):
                     continue
                 true, false = (item, rest) if arm == "body" else (rest, item)
-                return Cause(
-                    name="branch",
-                    sentence=f"`if {ast.unparse(node.test)}` at line {node.lineno} was true on rank "
-                    f"{true.rank} and not on rank {false.rank}",
-                    fix="Decide on one rank and broadcast the decision, or reduce it over all ranks first.",
-                    about=item.rank,
+                words = (
+                    f"`if {ast.unparse(node.test)}` at line {node.lineno} was true on rank {true.rank} "
+                    f"and not on rank {false.rank}"
                 )
+                return _cause("branch", words, item)
     return None
 
 
@@ -343,21 +301,28 @@ def _order(odd: Standing, other: Standing, _read: Read) -> Cause | None:
     mine, theirs = odd.pending, other.pending
     if mine is None or theirs is None:
         return None
+    ranks = f"rank {odd.rank} and rank {other.rank}"
     if mine.group != theirs.group:
-        what = (
-            f"rank {odd.rank} and rank {other.rank} wait in different groups, whose ranks wait for each other"
-        )
-    else:
-        what = (
-            f"rank {odd.rank} and rank {other.rank} call different collectives as number {mine.number} of "
-            "the group: another order, or one that the other rank does not call"
-        )
-    return Cause(
-        name="order",
-        sentence=what,
-        fix="Call the same collectives in the same order on every rank. Sort what you loop over: the order "
-        "of a set differs between processes.",
+        return _cause("order", f"{ranks} wait in different groups, whose ranks wait for each other")
+    words = (
+        f"{ranks} call different collectives as number {mine.number} of the group: another order, or one "
+        "that the other rank does not call"
     )
+    return _cause("order", words)
+
+
+_FINDERS = (
+    _rank_branch,
+    _swallowed_exception,
+    _uneven_batches,
+    _pair,
+    _group,
+    _other_tensors,
+    _branch,
+    _other_work,
+    _order,
+)
+"""From causes with clear signs to those that are only a place to look at."""
 
 
 def _places(item: Standing) -> list[Place]:
@@ -409,7 +374,7 @@ def _statements(scope: ast.AST) -> Iterator[ast.stmt]:
 
 def _is_in_body(node: ast.stmt, line: int) -> bool:
     """Whether a line is in the body of a statement, or in its `else`, and not in its first line."""
-    parts = [item for name in ("body", "orelse", "finalbody") for item in getattr(node, name, [])]
+    parts = [item for name in _BLOCKS for item in getattr(node, name, [])]
     return any(_covers(item, line) for item in parts)
 
 
@@ -435,7 +400,7 @@ def _left_before(place: Place, read: Read) -> Iterator[ast.If]:
 
 
 def _blocks(scope: ast.AST) -> Iterator[list[ast.stmt]]:
-    for name in ("body", "orelse", "finalbody"):
+    for name in _BLOCKS:
         block = getattr(scope, name, None)
         if isinstance(block, list) and block:
             yield block
