@@ -270,7 +270,7 @@ def test_a_real_zsh_completes_when_tab_is_pressed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
-@pytest.mark.parametrize("command", ["check", "verify", "tune"])
+@pytest.mark.parametrize("command", ["check", "verify"])
 def test_pressing_tab_makes_no_folder(tmp_path: Path, command: str) -> None:
     shell_completes(f"truestep {command} --record runs/one --form", folder=tmp_path)
     assert list(tmp_path.iterdir()) == []

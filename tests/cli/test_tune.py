@@ -1,4 +1,4 @@
-"""The command: what it prints, its JSON, the record, the file of settings, and what it refuses."""
+"""The command: what it prints, its JSON, the file of settings, and what it refuses."""
 
 import json
 import subprocess
@@ -58,9 +58,9 @@ def tune(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_answer_as_json_and_in_the_record(tmp_path: Path) -> None:
+def test_the_answer_as_json(tmp_path: Path) -> None:
     put(tmp_path, "pausing.py")
-    words = ("--knobs", "pin_memory,cudnn_benchmark", "--format", "json", "--record", "runs/one")
+    words = ("--knobs", "pin_memory,cudnn_benchmark", "--format", "json")
     done = tune(tmp_path, *words, "pausing.py")
     said = json.loads(done.stdout)
     assert done.returncode == 2 and said["inconclusive"] == "no setting was measured (2 skipped).", (
@@ -72,9 +72,6 @@ def test_the_answer_as_json_and_in_the_record(tmp_path: Path) -> None:
     }
     assert (said["settings"], said["ratio"], said["lines"]) == ({}, None, {})
     assert sum(row["share"] for row in said["profile"]["shares"].values()) == pytest.approx(1.0)
-    (line,) = (tmp_path / "runs/one/record.jsonl").read_text().splitlines()
-    event = json.loads(line)
-    assert event["kind"] == "tune" and event["trials"] == said["trials"]
 
 
 @pytest.mark.slow
@@ -95,7 +92,6 @@ def test_a_run_of_ours_gets_its_settings_written_and_is_then_faster_as_it_stands
         (("gone.py",), "gone.py is not a file. Options of truestep come before the script"),
         (("--knobs", "fast", "train.py"), "unknown knob 'fast'. Choose from workers, threads"),
         (("--budget", "0", "train.py"), "the budget must be more than 0 seconds, got 0."),
-        (("--record", "runs/a", "--knobs", "fast", "train.py"), "unknown knob 'fast'."),
     ],
 )
 def test_what_is_asked_wrongly_is_refused_with_what_to_do(
@@ -122,7 +118,7 @@ class Found:
 def test_settings_that_cannot_be_written_are_told_after_the_answer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = command._Answer(Script(path="train.py"), is_json=True, record=None, progress=Progress(""))
+    answer = command._Answer(Script(path="train.py"), is_json=True, progress=Progress(""))
     monkeypatch.setattr("truestep.tune.search.search.tune", lambda *_, **__: Found())
     with pytest.raises(UsageError, match=r"truestep.toml cannot be written"):
         answer.show_settings(knobs=None, budget_s=1)
@@ -193,7 +189,7 @@ PAYS = Trial(knob="a", words="1", status="pays", found=FASTER)
 def test_what_was_not_measured_is_not_called_no_gain(
     monkeypatch: pytest.MonkeyPatch, result: Result, code: int, said: str
 ) -> None:
-    answer = command._Answer(Script(path="train.py"), is_json=False, record=None, progress=Progress(""))
+    answer = command._Answer(Script(path="train.py"), is_json=False, progress=Progress(""))
     monkeypatch.setattr("truestep.tune.search.search.tune", lambda *_, **__: result)
     assert said in told_of(result)
     assert ("no clear gain" in told_of(result)) is (code == 0)

@@ -79,14 +79,6 @@ def hostile_run(folder: Path, *, num_findings: int) -> Path:
             "runs": SCRIPT,
             "first_difference": facts | {"file": LINK},
         },
-        {"kind": "tune", "time_s": 1, "trials": [{"knob": SCRIPT, "ratio": SCRIPT, "status": IMAGE}, IMAGE]},
-        {
-            "kind": "tune",
-            "time_s": 1,
-            "profile": {SCRIPT: 0.5, LINK: 0.3, BOLD: 0.2, IMAGE: LINK},
-            "trials": 5,
-            "lines": [SCRIPT],
-        },
         {"kind": "check", "time_s": 1, "script": SCRIPT, "steps": IMAGE, "not_observed": LINK, "findings": 3},
         {
             "kind": "check",

@@ -13,7 +13,7 @@ from tests.report.growing import Writer
 from truestep.errors import UsageError
 from truestep.report.export import export, open_run
 from truestep.report.live import Live
-from truestep.report.readings import evaluation_curves, evaluation_matrices
+from truestep.report.readings import evaluation_curves
 from truestep.report.tensorboard import Events
 
 CONFUSION = [[9, 1], [0, 10]]
@@ -155,7 +155,7 @@ def test_follow_ends_when_the_run_is_done(tmp_path: Path) -> None:
     assert scalars(tmp_path / "run/tensorboard", "loss") == [(0, 2.0), (1, 1.0)]
 
 
-def test_evaluations_are_taken_apart_into_numbers_and_matrices(tmp_path: Path) -> None:
+def test_evaluations_are_taken_apart_into_numbers(tmp_path: Path) -> None:
     resumed_run(tmp_path)
     live = open_run(tmp_path)
     assert {name: list(curve) for name, curve in evaluation_curves(live.facts).items()} == {
@@ -163,7 +163,6 @@ def test_evaluations_are_taken_apart_into_numbers_and_matrices(tmp_path: Path) -
         "each/f1/0": [(6, 0.5)],
         "each/f1/1": [(6, 0.25)],
     }
-    assert list(evaluation_matrices(live.facts)) == [("each/confusion", 6, CONFUSION)]
 
 
 def test_what_cannot_be_exported_is_said_with_advice(tmp_path: Path) -> None:

@@ -328,7 +328,6 @@ EVENTS: list[dict[str, Any]] = [
     {"kind": "end", "cursor": 1},
     {"kind": "lineage", "step": 1, "field": "f", "then": 1, "now": 2},
     {"kind": "damage", "path": "p", "reason": "r"},
-    {"kind": "tune", "trials": []},
 ]
 
 

@@ -14,7 +14,7 @@ from tests.report.hostile import ALL, hostile_run
 from tests.report.records import NAN, killed_and_resumed, start, steps
 from truestep.errors import UsageError
 from truestep.record import Record
-from truestep.report import charts, compose, measures, numerals, sections
+from truestep.report import charts, compose, numerals, sections
 from truestep.report.compose import write_report
 from truestep.report.markup import tag, text
 from truestep.report.runs import Story, read_run
@@ -252,15 +252,12 @@ JSON = st.recursive(
 
 
 @settings(max_examples=60)
-@given(
-    kind=st.sampled_from(["check", "verify", "tune"]), fields=st.dictionaries(st.sampled_from(WORDS), JSON)
-)
+@given(kind=st.sampled_from(["check", "verify"]), fields=st.dictionaries(st.sampled_from(WORDS), JSON))
 def test_no_answer_of_whatever_form_breaks_a_section(kind: str, fields: dict[str, Any]) -> None:
     made = Story(Path("a"))
     made.take({"kind": kind, "time_s": 1, **fields})
-    told = [tell(made) for tell in (sections.findings, sections.verdict, sections.tuning)]
+    told = [tell(made) for tell in (sections.findings, sections.verdict)]
     assert sum(section is not None for section in told) == 1
-    assert all(isinstance(share, float) for share in measures.profile(made).values())
 
 
 @pytest.mark.verdict("same in {steps}")
@@ -301,24 +298,3 @@ def test_hostile_text_makes_no_element_and_no_handler(tmp_path: Path) -> None:
     attributes = {key for _, each in page.elements for key in each}
     assert not [key for key in attributes if key.startswith("on") or key == "autofocus"]
     assert "script" not in names
-
-
-@pytest.mark.verdict("All that pays off, together: {} as fast.")
-@pytest.mark.verdict("Nothing was kept: {} measured, {} not.")
-@pytest.mark.parametrize(
-    ("settings", "status", "said"),
-    [
-        ({}, "no gain", "Nothing was kept: 1 trial measured, 1 not."),
-        ({}, "pays", "Nothing was kept: 1 trial measured, 1 not."),
-        ({"threads": 2}, "pays", "All that pays off, together: 1.4 times (1.3 to 1.5) as fast."),
-    ],
-)
-def test_a_ratio_pays_off_only_if_its_settings_were_kept(
-    tmp_path: Path, settings: dict[str, int], status: str, said: str
-) -> None:
-    ratio = {"median": 1.4, "low": 1.3, "high": 1.5}
-    trials = [{"knob": "threads", "status": status, "ratio": ratio}, {"knob": "amp", "status": "untested"}]
-    Record(tmp_path / "record.jsonl").write("tune", trials=trials, ratio=ratio, settings=settings)
-    page = _page(tmp_path).text
-    assert said in page
-    assert ("pays off" in page) is ("Nothing was kept" not in page) is bool(settings)

@@ -155,7 +155,6 @@ CASES = [
     Case("followed", command("export", "GIFT", "--to", "tensorboard", "--follow", "tensorboard")),
     Case("check", command("check", *RECORDED, "train.py", "record.jsonl")),
     Case("verify", command("verify", *RECORDED, "--steps", "2", "train.py", "record.jsonl")),
-    # tune opens its record as these do, and takes longer.
 ]
 
 

@@ -25,7 +25,7 @@ def report(
     """Write a report of a run as one HTML file.
 
     The page shows curves with kills, resumes and changes of the number of processes, speed, memory,
-    evaluations, answers of check, verify and tune, the recipe and the machine.
+    evaluations, answers of check and verify, the recipe and the machine.
 
     The page opens from disk and needs no network.
 

@@ -16,12 +16,9 @@ from truestep.cli._page import (
     Format,
     IsModule,
     Page,
-    RecordFolder,
     ScriptArguments,
     ScriptName,
-    add_to_record,
     named_script,
-    open_record,
 )
 from truestep.cli._progress import Progress
 from truestep.errors import UsageError
@@ -59,7 +56,6 @@ def tune(  # limits: an argument is an option of the command
     knobs: _Knobs = None,
     budget: _Budget = _BUDGET_S,
     is_module: IsModule = False,
-    record: RecordFolder = None,
     format_: AsFormat = Format.text,
 ) -> None:
     """Measure which speed settings pay off for a script on this machine.
@@ -84,16 +80,16 @@ def tune(  # limits: an argument is an option of the command
     """
     given = named_script(script, arguments, is_module=is_module, example=_EXAMPLE)
     with Progress(f"starting {given.name}") as progress:
-        answer = _Answer(given, is_json=format_ is Format.json, record=record, progress=progress)
+        answer = _Answer(given, is_json=format_ is Format.json, progress=progress)
         answer.show_settings(knobs=knobs, budget_s=budget)
 
 
 class _Answer:
     """One answer: progress while it is found, then what was found, in the form that was asked for."""
 
-    def __init__(self, script: "Script", *, is_json: bool, record: Path | None, progress: Progress) -> None:
+    def __init__(self, script: "Script", *, is_json: bool, progress: Progress) -> None:
         self._script, self._on_status = script, progress.status
-        self._is_json, self._record = is_json, record
+        self._is_json = is_json
         self._page = Page()
         self._has_head = False
 
@@ -104,8 +100,6 @@ class _Answer:
 
         names = tuple(word.strip() for word in knobs.split(",")) if knobs else ()
         asked = TuneOptions(budget_s=budget_s, knobs=pick(names))
-        if self._record is not None:
-            open_record(self._record)
         shown: dict[str, Any] = {"on_trial": self._show_trial, "on_facts": self._show_time}
         found = tune_script(
             self._script, asked, on_status=self._on_status, **({} if self._is_json else shown)
@@ -118,14 +112,12 @@ class _Answer:
             raise typer.Exit(_ENDED if found.is_interrupted else _INCONCLUSIVE)
 
     def _finish(self, found: "Result", closing: "Sequence[Line]") -> None:
-        """Print the answer, then add it to the record: a full disk does not cost it."""
+        """Print the answer."""
         if self._is_json:
             print(json.dumps(found.as_fields(), indent=2))
         else:
             for line in closing:
                 self._page.print(*line)
-        if self._record is not None:
-            add_to_record(self._record, kind="tune", fields=found.as_fields())
 
     def _show_time(self, facts: "ScriptFacts") -> None:
         from truestep.watch.evidence.phases import phase_words

@@ -1,4 +1,4 @@
-"""Charts of a report, drawn here: curves over steps as inline SVG, shares and confusion matrices as tables.
+"""Charts of a report, drawn here: curves over steps as inline SVG, shares as tables.
 
 Owns scales, curves and marks. Colours are names of the page's own, so that light and dark follow the reader.
 Labels stand beside the SVG, not in it: it is stretched to the page's width, and they are not.
@@ -35,7 +35,6 @@ _SIGNS = {
 }
 _MAX_MARKS = 200
 """Of one kind in one chart; the page's table has all of them."""
-_MAX_CLASSES = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,21 +218,3 @@ def shares(title: str, parts: Mapping[str, float], *, unit: str) -> Chart:
 
 def _bar(share: float) -> Markup:
     return tag("span", f"{share:.1%}", class_="bar", style=f"--share:{100 * min(max(share, 0.0), 1.0):.1f}%")
-
-
-def matrix(title: str, rows: Sequence[Sequence[float]]) -> Chart:
-    """Return a confusion matrix: targets downwards, predictions to the right."""
-    total = sum(map(sum, rows))
-    right = sum(row[index] for index, row in enumerate(rows))
-    share = f" {right / total:.2%} on the diagonal." if total else ""
-    words = f"{len(rows)} classes, {total:,.6g} samples.{share}"
-    if len(rows) > _MAX_CLASSES:
-        return Chart(title=title, words=words)
-    most = max(max(map(abs, row)) for row in rows) or 1.0
-    cells = [(tag("strong", index), *(_cell(item, most) for item in row)) for index, row in enumerate(rows)]
-    head = ("target \\ predicted", *map(str, range(len(rows))))
-    return Chart(title=title, words=words, drawing=table(head, cells, label=title))
-
-
-def _cell(item: float, most: float) -> Markup:
-    return tag("span", f"{item:.4g}", class_="cell", style=f"--share:{abs(item) / most:.2f}")

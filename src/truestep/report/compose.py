@@ -198,7 +198,6 @@ def _evaluations(story: Story) -> Section | None:
     found = {name: series for name, series in measures.evaluation_series(story).items() if len(series) > 1}
     names = [name for name in found if not _is_loss(name)][:_MAX_CHARTS]
     drawn = [charts.curves(name, [(name, found[name])]) for name in names]
-    drawn += [charts.matrix(name, rows) for name, rows in measures.matrices(story).items()]
     rows = [(item.name, f"{item.cursor:,}", _value(item.value)) for item in story.evaluations]
     listed = table(("evaluation", "after steps", "value"), rows, label="Evaluations")
     return _section(
@@ -216,7 +215,7 @@ def _value(value: object) -> str:
 
 def _speed(story: Story) -> Section | None:
     rate = [("steps/s", measures.speed(story))]
-    shares = measures.profile(story) or measures.time_shares(story)
+    shares = measures.time_shares(story)
     drawn = [
         charts.curves("Steps per second", rate, marks=_marks(story), is_smoothed=True, has_zero=True),
         charts.shares("Where a step's time goes", shares, unit="share of a step") if shares else None,
@@ -241,7 +240,6 @@ _SECTIONS = (
     _evaluations,
     _logged,
     _speed,
-    sections.tuning,
     sections.happened,
     sections.facts,
     sections.unread,

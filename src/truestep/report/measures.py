@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from truestep.report.charts import REST
-from truestep.report.readings import Matrix, evaluation_curves, evaluation_matrices
+from truestep.report.readings import evaluation_curves
 from truestep.report.runs import Story
 from truestep.report.thin import Series
 
@@ -47,40 +47,9 @@ def time_shares(story: Story) -> dict[str, float]:
     return {"waiting for data": waited / total, REST: 1 - waited / total}
 
 
-def profile(story: Story) -> dict[str, float]:
-    """The shares of a step's time by phase, as the newest `tune` measured them."""
-    for answer in reversed(story.answers["tune"]):
-        shares = answer.get("profile")
-        shares = shares.get("shares", shares) if isinstance(shares, Mapping) else None
-        if isinstance(shares, Mapping):
-            rows = (
-                (name, row.get("share") if isinstance(row, dict) else row) for name, row in shares.items()
-            )
-            found = {
-                str(name): float(share) for name, share in rows if share is not None and _is_number(share)
-            }
-            if found:
-                return found
-    return {}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
-
-
 def evaluation_series(story: Story) -> dict[str, Series]:
     """Evaluations that gave numbers, by name, over steps; of a dict or a list each entry by itself."""
     return {name: curve.series for name, curve in evaluation_curves(story).items()}
-
-
-def matrices(story: Story) -> dict[str, Matrix]:
-    """Square tables of numbers that evaluations gave, alone or by name, the newest of each name."""
-    return {name: rows for name, _, rows in evaluation_matrices(story) if _is_drawn(rows)}
-
-
-def _is_drawn(rows: Matrix) -> bool:
-    is_square = 2 <= len(rows) == len(rows[0]) <= 1000
-    return is_square and all(_is_number(item) for row in rows for item in row)
 
 
 def flat(facts: Mapping[str, Any], *, prefix: str = "") -> dict[str, str]:

@@ -23,7 +23,7 @@ from truestep.report.thin import Floats, Series
 
 _MAX_WHOLE = 2**53
 _MAX_TIME_S = 1e11
-_FORMER = ("histogram", "picture", "text")
+_FORMER = ("histogram", "picture", "text", "tune")
 """Kinds of lines that 0.1 wrote: they are no damage, and nothing shows them any more."""
 
 
@@ -87,7 +87,7 @@ class Facts:
         self.lives: list[Life] = []
         self.marks: list[Mark] = []
         self.evaluations: list[Evaluation] = []
-        self.answers: dict[str, list[dict[str, Any]]] = {"check": [], "verify": [], "tune": []}
+        self.answers: dict[str, list[dict[str, Any]]] = {"check": [], "verify": []}
         """What these commands said, oldest first."""
         self.total: int | None = None
         """How many steps there are to be, if known."""

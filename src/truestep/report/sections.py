@@ -3,7 +3,7 @@
 Owns the words. Each returns None where the record has no content for it, and is then omitted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -167,69 +167,6 @@ def _difference(answer: Mapping[str, Any]) -> Markup | None:
             "fix": _plain_text(found.get("fix")),
         },
     )
-
-
-def tuning(story: Story) -> Section | None:
-    """What `tune` measured, knob by knob."""
-    answer = story.last_answer("tune")
-    if answer is None:
-        return None
-    trials = answer.get("trials")
-    rows = [_trial(item) for item in (trials if isinstance(trials, list) else []) if isinstance(item, dict)]
-    ratio = _ratio(answer.get("ratio")) if answer.get("settings") else ""
-    reason = answer.get("inconclusive")
-    lines = list(_lines_in(answer.get("lines")))
-    body = [
-        tag(
-            "p",
-            badge("inconclusive", tone="warn") if reason else None,
-            f" {_plain_text(reason)}" if reason else _tuned(rows, ratio),
-            class_="lead",
-        ),
-        table(("knob", "tried", "result", "speed", "memory", "bits", "why"), rows, label="Knobs of tune"),
-        tag("pre", tag("code", "\n".join(lines)), tabindex="0") if lines else None,
-    ]
-    return Section("tune", "Speed settings", join(body))
-
-
-def _tuned(rows: Sequence[tuple[object, ...]], ratio: str) -> str:
-    """Say what pays off, and how many trials say so."""
-    if ratio:
-        return f"All that pays off, together: {ratio} as fast."
-    tried = [row for row in rows if row[3]]
-    return f"Nothing was kept: {count(len(tried), 'trial')} measured, {len(rows) - len(tried)} not."
-
-
-def _lines_in(value: Any) -> Iterator[str]:
-    if isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _lines_in(item)
-    elif value is not None:
-        yield str(value)
-
-
-def _trial(item: Mapping[str, Any]) -> tuple[object, ...]:
-    status = str(item.get("status", ""))
-    tone = {"pays": "good", "failed": "bad"}.get(status, "note")
-    memory, learning = item.get("memory"), item.get("learning")
-    words = learning.get("words") if isinstance(learning, dict) else learning
-    return (
-        tag("strong", item.get("knob", "")),
-        _short(item.get("tried", "")),
-        badge(status, tone=tone) if status else "",
-        _ratio(item.get("ratio")),
-        f"{plain(memory)} times" if isinstance(memory, int | float) else _evidence(memory),
-        "changed" if item.get("changes_bits") else "same",
-        join([_plain_text(item.get("reason")), " ", _plain_text(words)]),
-    )
-
-
-def _ratio(value: Any) -> str:
-    if not isinstance(value, dict):
-        return "" if value is None else plain(value)
-    low, high = value.get("low"), value.get("high")
-    spread = f" ({plain(low)} to {plain(high)})" if low is not None and high is not None else ""
-    return f"{plain(value.get('median', ''))} times{spread}"
 
 
 def happened(story: Story) -> Section | None:
