@@ -133,7 +133,7 @@ def verdict(story: Story) -> Section | None:
     ]
     head = ("run", "processes", "steps", "digest", "compared")
     body = [tag("p", lead, class_="lead"), _difference(answer), table(head, rows, label="Runs of verify")]
-    return Section("verify", "Same or different", join(body))
+    return Section("verify", "Repeated runs", join(body))
 
 
 def _compared(run: Mapping[str, Any], *, is_first: bool) -> str:

@@ -141,7 +141,7 @@ def _one_line(text: Text) -> Text:
 def _happened(live: Live) -> Iterator[Text]:
     """Yield what needs attention first, then the latest of what happened."""
     if live.status == "running" and live.silent_s() > _SILENT_S:
-        yield Text(f"nothing recorded for {duration(round(live.silent_s()))}", "bold yellow")
+        yield Text(f"silent for {duration(round(live.silent_s()))}", "bold yellow")
     if live.status == "running":
         for rank, (pid, alive) in enumerate(zip(live.lives[-1].pids, live.alive, strict=False)):
             if alive is False:
