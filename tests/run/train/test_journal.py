@@ -140,20 +140,3 @@ def test_a_value_on_a_device_is_kept_as_it_was_when_it_was_logged(
         step.log(total=total, other=torch.tensor(5.0))
 
     assert _logged(tmp_path, log)["total"] == {0: 1.0, 1: 2.0}
-
-
-def test_a_loss_spike_is_told_with_the_command_to_look_at_its_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with ts.Run(tmp_path / "run", seed=1, lanes=1, progress=False) as run:
-        model = run.place(net())
-        optimizer = SGD(model.parameters(), lr=1e-6)
-        run.track(model=model, optimizer=optimizer)
-        for step in run.steps(ts.Loader(data(640), batch_size=16, shuffle=False), steps=40):
-            for x, y in step:
-                factor = 1000.0 if step.index == 36 else 1.0
-                step.backward(F.cross_entropy(factor * model(x), y))
-            step.update(optimizer)
-    told = [line for line in capsys.readouterr().err.splitlines() if "spike" in line]
-    assert len(told) == 1 and "loss spike at step 37: " in told[0]
-    assert told[0].endswith(f"Look at that step: truestep replay --step 37 {tmp_path / 'run'}")

@@ -13,8 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from truestep.base.device import LateCopy, peak_bytes
-from truestep.base.spikes import Spike, Spikes
-from truestep.record import Record, step_number
+from truestep.record import Record
 from truestep.run.dist import LaneSum
 
 Scalar = float | torch.Tensor
@@ -74,9 +73,6 @@ class Journal:
         self.last_loss: float | None = None
         self.first_nonfinite: int | None = None
         """The first step that the device left out because something was not finite, as far as fetched."""
-        self._spikes = Spikes()
-        self.found_spikes: list[Spike] = []
-        """Loss spikes that nobody has been told of yet."""
 
     def add_value(self, name: str, value: Scalar, *, step: int) -> None:
         """Note a value of a step under a name."""
@@ -135,8 +131,6 @@ class Journal:
             if steps:
                 losses = _losses(steps, fetched)
                 self.last_loss = losses[-1]
-                taken = (self._spikes.take(step_number(steps[at][0]), loss) for at, loss in enumerate(losses))
-                self.found_spikes += filter(None, taken)
                 ends_us = [int(end_s * 1e6) for _, end_s, _, _ in steps]
                 waits_us = [int(wait_s * 1e6) for _, _, _, wait_s in steps]
                 self._record.write("steps", first=steps[0][0], loss=losses, end_us=ends_us, wait_us=waits_us)

@@ -168,7 +168,6 @@ class Steps:
         self._tick_due_s = now_s + _TICK_S
         self._parts.journal.advance()
         self._check_finite()
-        self._tell_spikes()
         self._around.terminal.advance(self._position.cursor, self._parts.journal.last_loss)
         self._around.keeper.poll()
         if self._around.keeper.is_late(now_s):
@@ -181,12 +180,6 @@ class Steps:
         """Fetch what the device has."""
         self._parts.journal.flush()
         self._check_finite()
-        self._tell_spikes()
-
-    def _tell_spikes(self) -> None:
-        spikes, self._parts.journal.found_spikes = self._parts.journal.found_spikes, []
-        for spike in spikes:
-            self._around.terminal.warn(f"{spike}. {self._parts.look_at(spike.step)}")
 
     def _check_finite(self) -> None:
         """End the run if the device had to leave a step out, as far as it is known."""
