@@ -155,21 +155,6 @@ def test_loop():
     result.stdout.fnmatch_lines(["*trains_correctly got steps. It takes select=, ignore=.*"])
 
 
-def test_fixture_checks_a_block(run):
-    result = run("""
-def test_right(training):
-    with training.checking() as check:
-        train(*make())
-    assert check.num_steps == 3
-
-def test_wrong(training):
-    with training.checking():
-        train(*make(), is_zeroed=False)
-""")
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["E   error: LOOP01*"])
-
-
 @pytest.mark.slow
 def test_fixture_checks_and_verifies_a_script(run, pytester):
     pytester.path.joinpath("train.py").write_text(

@@ -75,12 +75,6 @@ class Training:
         self.folder = folder
         """Where a test saves what it resumes from. `tmp_path` is emptied when a test starts again."""
 
-    def checking(
-        self, *, select: Sequence[str] = (), ignore: Sequence[str] = ()
-    ) -> contextlib.AbstractContextManager[Check]:
-        """Return a block whose training is checked: mistakes in it fail the test when the block ends."""
-        return _failing(select, ignore)
-
     def check(self, script: str | Path, *, arguments: Sequence[str] = (), steps: int | None = None) -> Result:
         """Check a script as `truestep check` does, and fail the test if there are mistakes in it."""
         __tracebackhide__ = True
@@ -128,16 +122,6 @@ def training(request: pytest.FixtureRequest, tmp_path: Path) -> Training:
         folder = request.config.invocation_params.dir / _FOLDER
     folder.mkdir(exist_ok=True)
     return Training(folder)
-
-
-@contextlib.contextmanager
-def _failing(select: Sequence[str], ignore: Sequence[str]) -> Generator[Check, None, None]:
-    __tracebackhide__ = True
-    from truestep.check.within import checking
-
-    with checking(select=select, ignore=ignore) as check:
-        yield check
-    _fail_if_wrong(check)
 
 
 def _start_check(marker: pytest.Mark) -> Check:
