@@ -2,14 +2,11 @@
 
 import os
 import platform
-import pty
 import resource
-import select
 import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 from importlib import metadata
 from pathlib import Path
 
@@ -229,44 +226,6 @@ def test_a_mistake_of_the_user_is_one_message_and_exit_2(
     assert (
         capsys.readouterr().err == "truestep: lanes must be at least 1, got lanes=0. Pass lanes=1 or more.\n"
     )
-
-
-ZSH_STARTS = "autoload -U compinit; compinit -u -D; source <(truestep --show-completion); print rea''dy\n"
-
-
-def read_until(terminal: int, text: str, *, seconds: float = 60.0) -> str:
-    """Return what a terminal shows until it shows the text, or until the time is over."""
-    shown, deadline = b"", time.monotonic() + seconds
-    poll = select.poll()  # not select.select, which takes no descriptor above 1,023
-    poll.register(terminal, select.POLLIN)
-    while text.encode() not in shown and time.monotonic() < deadline:
-        if poll.poll(200):
-            shown += os.read(terminal, 4096)
-    return shown.decode(errors="replace")
-
-
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
-def test_a_real_zsh_completes_when_tab_is_pressed(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    environment = os.environ | {
-        "PATH": f"{Path(TRUESTEP).parent}:{os.environ['PATH']}",
-        "ZDOTDIR": str(tmp_path),
-        "TERM": "dumb",
-    }
-    shell = subprocess.Popen(
-        ["zsh", "-f", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=tmp_path
-    )
-    try:
-        os.write(ours, ZSH_STARTS.encode())
-        assert "ready" in read_until(ours, "ready\r")
-        os.write(ours, b"truestep ver\t --he\t\n")
-        shown = read_until(ours, "Exit codes:")
-    finally:
-        shell.kill()
-        shell.wait()
-        os.close(ours)
-        os.close(theirs)
-    assert "truestep verify [OPTIONS] SCRIPT" in shown, shown
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
