@@ -14,7 +14,7 @@ from tests.check.test_check import LINE, MENDED, SCRIPT, check, write
 from truestep.check import Evaluation, RuleFinding, as_annotations, as_sarif
 from truestep.check.examine import Result
 from truestep.check.gather import _wait
-from truestep.cli._answer import Answer, Format, TextAnswer
+from truestep.cli._answer import Answer, Format, show_faults
 from truestep.cli._page import Page
 from truestep.cli.check import _exit_code
 from truestep.errors import UsageError
@@ -195,5 +195,5 @@ def test_only_what_was_not_checked_is_said_to_be(
     process: Any = SimpleNamespace(not_checked=reasons, switched_off=[])
     evidence = Evidence(processes=[process])
     result = Result(code=0, evidence=evidence, rules=[], evaluation=Evaluation())
-    TextAnswer(Page(), result)._show_faults()
+    show_faults(result, Page())
     assert capsys.readouterr().out == "".join(f"not checked: {reason}\n" for reason in reasons)

@@ -72,7 +72,7 @@ class Answer:
 
     def show(self, page: Page) -> None:
         """Print it as text: all but the findings printed above, and the edits that are proposed."""
-        TextAnswer(page, self.result).show(self)
+        _show_text(self, page)
         page.show_device(self.script)
 
     def as_fields(self) -> dict[str, Any]:
@@ -164,81 +164,76 @@ def show_finding(reported: "RuleFinding", evidence: "Evidence", *, page: Page) -
         page.show_rows({"so": f"{item.rule.meta.code} {where}{item.finding.message}"})
 
 
-class TextAnswer:
-    """The answer for a terminal: findings, the worst first, each with its line of code."""
+def _show_text(answer: Answer, page: Page) -> None:
+    """Print findings, the worst first, each with its line of code, and what else is known."""
+    result = answer.result
+    new = result.new(answer.above)
+    remarks = [reported for reported in new if reported.severity == "info"]
+    for reported in new:
+        if remarks and reported is remarks[0]:
+            page.print("")
+            page.print(("remarks, which do not change the exit code:", "bold"))
+        show_finding(reported, result.evidence, page=page)
+    _show_known([reported for reported in result.findings if reported not in new], page)
+    for comment, name in result.unknown:
+        where = f"{short(comment.file)}:{comment.line}"
+        page.print(f"{where}: {name} is not a rule, so this comment suppresses nothing")
+    unknown = {comment for comment, _ in result.unknown}
+    for comment in result.unused:
+        if comment not in unknown:
+            names = ", ".join(comment.names)
+            page.print(f"{short(comment.file)}:{comment.line}: suppresses nothing; remove ignore[{names}]")
+    show_faults(result, page)
+    if answer.proposed is not None:
+        _show_fixes(answer.proposed, result, page)
+    _show_end(result, page)
+    if answer.is_verbose:
+        for rule in result.evaluation.not_observed:
+            page.print((f"did not apply: {rule.meta.code} {rule.name}", "dim"))
 
-    def __init__(self, page: Page, result: "Result") -> None:
-        self._page, self._result = page, result
 
-    def show(self, answer: Answer) -> None:
-        """Print it."""
-        result = self._result
-        new = result.new(answer.above)
-        remarks = [reported for reported in new if reported.severity == "info"]
-        for reported in new:
-            if remarks and reported is remarks[0]:
-                self._page.print("")
-                self._page.print(("remarks, which do not change the exit code:", "bold"))
-            show_finding(reported, result.evidence, page=self._page)
-        self._show_known([reported for reported in result.findings if reported not in new])
-        for comment, name in result.unknown:
-            where = f"{short(comment.file)}:{comment.line}"
-            self._page.print(f"{where}: {name} is not a rule, so this comment suppresses nothing")
-        unknown = {comment for comment, _ in result.unknown}
-        for comment in result.unused:
-            if comment not in unknown:
-                names = ", ".join(comment.names)
-                self._page.print(
-                    f"{short(comment.file)}:{comment.line}: suppresses nothing; remove ignore[{names}]"
-                )
-        self._show_faults()
-        if answer.proposed is not None:
-            self._show_fixes(answer.proposed)
-        self._show_end()
-        if answer.is_verbose:
-            for rule in result.evaluation.not_observed:
-                self._page.print((f"did not apply: {rule.meta.code} {rule.name}", "dim"))
+def show_faults(result: "Result", page: Page) -> None:
+    """Print what truestep could not do."""
+    for text in result.evaluation.failed:
+        page.print(("a rule failed: ", "bold red"), text)
+    for text in result.switched_off:
+        page.print(("not observed, so findings may be wrong or missing: ", "bold red"), text)
+    for text in result.not_checked:
+        page.print(("not checked: ", "bold"), text)
 
-    def _show_faults(self) -> None:
-        result = self._result
-        for text in result.evaluation.failed:
-            self._page.print(("a rule failed: ", "bold red"), text)
-        for text in result.switched_off:
-            self._page.print(("not observed, so findings may be wrong or missing: ", "bold red"), text)
-        for text in result.not_checked:
-            self._page.print(("not checked: ", "bold"), text)
 
-    def _show_fixes(self, proposed: "Proposed") -> None:
-        lines = diff_lines(proposed.changed, self._result)
-        if lines:
-            self._page.print("")
-            self._page.print(("with --fix:", "bold"))
-        styles = {"+": "green", "-": "red", "@": "dim"}
-        for line in lines:
-            self._page.print((line, styles.get(line[0], "dim")))
-        if proposed.untested:
-            self._page.print("")
-            self._page.print(untested_text(proposed.untested))
+def _show_fixes(proposed: "Proposed", result: "Result", page: Page) -> None:
+    lines = diff_lines(proposed.changed, result)
+    if lines:
+        page.print("")
+        page.print(("with --fix:", "bold"))
+    styles = {"+": "green", "-": "red", "@": "dim"}
+    for line in lines:
+        page.print((line, styles.get(line[0], "dim")))
+    if proposed.untested:
+        page.print("")
+        page.print(untested_text(proposed.untested))
 
-    def _show_known(self, known: "Sequence[RuleFinding]") -> None:
-        if known:
-            self._page.print("")
-            self._page.print(("reported above, while the script ran:", "bold"))
-        for reported in known:
-            finding, rule = reported.finding, reported.rule
-            where = f"  {short(finding.file)}:{finding.line}" if finding.file else ""
-            times = f", {finding.count} times" if finding.count > 1 else ""
-            words = f"  {rule.meta.code} {rule.name}{where}{times}"
-            self._page.print("  ", (reported.severity, STYLES[reported.severity]), words)
 
-    def _show_end(self) -> None:
-        result = self._result
-        from truestep.check.describe import count_text, outcome_text, rules_text
+def _show_known(known: "Sequence[RuleFinding]", page: Page) -> None:
+    if known:
+        page.print("")
+        page.print(("reported above, while the script ran:", "bold"))
+    for reported in known:
+        finding, rule = reported.finding, reported.rule
+        where = f"  {short(finding.file)}:{finding.line}" if finding.file else ""
+        times = f", {finding.count} times" if finding.count > 1 else ""
+        words = f"  {rule.meta.code} {rule.name}{where}{times}"
+        page.print("  ", (reported.severity, STYLES[reported.severity]), words)
 
-        self._page.print("")
-        if result.inconclusive is not None:
-            self._page.print(("inconclusive", "bold yellow"), f": {result.inconclusive}")
-        if result.findings or result.inconclusive is None:
-            style = "bold green" if not result.has_mistakes else "bold"
-            self._page.print((count_text(result), style), outcome_text(result))
-        self._page.print((rules_text(result), "dim"))
+
+def _show_end(result: "Result", page: Page) -> None:
+    from truestep.check.describe import count_text, outcome_text, rules_text
+
+    page.print("")
+    if result.inconclusive is not None:
+        page.print(("inconclusive", "bold yellow"), f": {result.inconclusive}")
+    if result.findings or result.inconclusive is None:
+        style = "bold green" if not result.has_mistakes else "bold"
+        page.print((count_text(result), style), outcome_text(result))
+    page.print((rules_text(result), "dim"))

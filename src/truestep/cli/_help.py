@@ -14,7 +14,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 _TAIL = re.compile(r"^(?:Exit codes|Examples):$", re.MULTILINE)
-_NAMES_WIDTH = 28
 _OPTIONS = "Options"
 _MAX_UNGROUPED = 6
 _ENDED = 130
@@ -35,7 +34,7 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page."""
-        formatter.write(_page(self, ctx, width=formatter.width))
+        _write(self, ctx, formatter)
 
 
 class Group(TyperGroup):
@@ -43,21 +42,25 @@ class Group(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the page."""
-        formatter.write(_page(self, ctx, width=formatter.width))
+        _write(self, ctx, formatter)
 
 
-def _page(command: Any, context: Any, *, width: int) -> str:
+def _write(command: Any, context: Any, formatter: Any) -> None:
     body, tail = _split(command.help or "")
     params = [param for param in command.get_params(context) if not getattr(param, "hidden", False)]
-    parts = [
-        f"{typer.style('Usage:', bold=True)} {' '.join([context.command_path, *_usage(command, params)])}",
-        *(_paragraph(text, width=width) for text in body),
-        _section("Commands", _commands(command), width=width),
-        _section("Arguments", _arguments(command, params), width=width),
-        *(_section(name, rows, width=width) for name, rows in _options(params).items()),
-        *tail,
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    words = " ".join([context.command_path, *_usage(command, params)])
+    texts = [f"{typer.style('Usage:', bold=True)} {words}"]
+    texts += [_paragraph(text, width=formatter.width) for text in body]
+    formatter.write("\n\n".join(texts) + "\n")
+    lists = {"Commands": _commands(command), "Arguments": _arguments(command, params), **_options(params)}
+    for name, rows in lists.items():
+        if rows:
+            formatter.write("\n")
+            formatter.write_heading(typer.style(name, bold=True))
+            formatter.indent()
+            formatter.write_dl(rows)
+            formatter.dedent()
+    formatter.write("".join(f"\n{text}\n" for text in tail))
 
 
 def _split(text: str) -> tuple[list[str], list[str]]:
@@ -75,11 +78,9 @@ def _bold(found: re.Match[str]) -> str:
 
 def _paragraph(text: str, *, width: int) -> str:
     """Fill lines; keep indented text unmodified."""
-    return text if text.startswith(" ") else "\n".join(_lines(" ".join(text.split()), width))
-
-
-def _lines(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+    if text.startswith(" "):
+        return text
+    return textwrap.fill(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
 
 
 def _usage(command: Any, params: Iterable[Any]) -> list[str]:
@@ -136,20 +137,3 @@ def _help(param: Any) -> str:
     default = f"{default:g}" if isinstance(default, float) else default
     has_default = shown and not param.is_flag and default is not None
     return f"{words} (default: {default})" if has_default else words
-
-
-def _section(name: str, rows: list[Row], *, width: int) -> str:
-    if not rows:
-        return ""
-    column = min(max(len(left) for left, _ in rows) + 4, _NAMES_WIDTH)
-    lines = [typer.style(f"{name}:", bold=True)]
-    for left, words in rows:
-        wrapped = _lines(words, width - column) or [""]
-        if len(left) + 4 > column:
-            lines.append(f"  {left}")
-            first = ""
-        else:
-            first = f"  {left}"
-        lines.append(f"{first:<{column}}{wrapped[0]}".rstrip())
-        lines += [" " * column + more for more in wrapped[1:]]
-    return "\n".join(lines)
