@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from truestep.check import Result, RuleFinding
+    from truestep.check import Result
     from truestep.check.within import Check
     from truestep.verify import Script, Verdict, VerifyOptions
 
@@ -29,7 +29,6 @@ _COMPARED = "--truestep-compared"
 """Given to the runs of a test that are compared: in them markers do nothing."""
 _FOLDER = ".truestep-folder"
 _TEMPORARY = ".truestep-temporary"
-_NUM_LINES_BEFORE = 5
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -141,40 +140,9 @@ def _options(marker: pytest.Mark, known: tuple[str, ...]) -> dict[str, Any]:
 
 def _fail_if_wrong(check: Check) -> None:
     __tracebackhide__ = True
-    if not check.has_mistakes and check.inconclusive is None:
-        return
-    from truestep.check.describe import count_text
-
-    mistakes = [reported for reported in check.findings if reported.severity != "info"]
-    codes = ", ".join(f"{item.rule.meta.code} {item.rule.name}" for item in mistakes)
-    head = f"truestep: {count_text(check.result)} in {check.num_steps} steps" + (
-        f": {codes}" if codes else ""
-    )
-    parts = [_as_assertion(item, check.result) for item in mistakes]
-    if check.inconclusive is not None:
-        head = head if codes else "truestep: inconclusive"
-        parts.append(f"inconclusive: {check.inconclusive}")
-    pytest.fail("\n\n".join([head, *parts]), pytrace=False)
-
-
-def _as_assertion(reported: RuleFinding, result: Result) -> str:
-    """Return a finding as pytest shows an assertion: the lines up to it, then what is wrong with it."""
-    from truestep.check.describe import message_lines, place_of
-    from truestep.errors import printable
-
-    finding = reported.finding
-    source = result.evidence.source(finding.file)
-    number = finding.line or 0
-    lines: list[str] = []
-    if source is not None and number:
-        first = max(1, number - _NUM_LINES_BEFORE)
-        lines = [f"    {source.line(at)}".rstrip() for at in range(first, number)]
-        lines.append(f">   {source.line(number)}")
-    name = f"{reported.severity}: {reported.rule.meta.code} {reported.rule.name}"
-    lines += [f"E   {line}" for line in (name, *message_lines(reported))]
-    place = place_of(reported)
-    lines += ["", f"{place}: {reported.rule.meta.code}"] if place else []
-    return printable("\n".join(lines), keep="\n\t")
+    if check.has_mistakes or check.inconclusive is not None:
+        found = [check.describe(reported) for reported in check.findings if reported.severity != "info"]
+        pytest.fail("\n\n".join([f"truestep: {check.summary}", *found]), pytrace=False)
 
 
 def _compare(item: pytest.Item, marker: pytest.Mark) -> Verdict:
