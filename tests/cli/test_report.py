@@ -8,10 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.report.records import killed_and_resumed
-from truestep.cli import build_app
 from truestep.record import read
 
 SCRIPT = """
@@ -69,18 +67,3 @@ def test_a_record_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "--record needs a writable folder, got run" in done.stderr
     assert not done.stdout
-
-
-@pytest.mark.parametrize("has_browser", [True, False])
-def test_the_report_is_opened_in_a_browser(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_browser: bool
-) -> None:
-    page = tmp_path / "report.html"
-    page.write_text("<p>")
-    opened: list[str] = []
-    monkeypatch.setattr("truestep.report.compose.write_report", lambda *_args, **_more: page)
-    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or has_browser)
-    done = CliRunner().invoke(build_app(), ["report", "--open", str(tmp_path)])
-    assert opened == [page.as_uri()] and str(page) in done.stdout
-    assert (done.exception is None) is has_browser
-    assert has_browser or "no browser was found" in str(done.exception)

@@ -24,19 +24,13 @@ def describe(reported: RuleFinding, evidence: Evidence, *, where: str | None = N
         source = evidence.source(finding.file)
         text = source.line(finding.line).strip() if source else ""
         lines += [f"  {where or place_of(reported)}", *([f"    {text}"] if text else [])]
-    return printable("\n".join([*lines, *(f"  {line}" for line in message_lines(reported))]), keep="\n\t")
-
-
-def message_lines(reported: RuleFinding) -> list[str]:
-    """Return what is wrong, what was seen, what it costs, the fix and the consequences: a line for each."""
-    finding = reported.finding
-    lines = [finding.message]
+    lines.append(f"  {finding.message}")
     rows = {"seen": evidence_text(reported), "cost": finding.cost, "fix": reported.fix}
-    lines += [f"{name:<7}{words}" for name, words in rows.items() if words]
+    lines += [f"  {name:<7}{words}" for name, words in rows.items() if words]
     for item in reported.consequences:
-        where = f"line {item.finding.line}: " if item.finding.line else ""
-        lines.append(f"{'so':<7}{item.rule.meta.code} {where}{item.finding.message}")
-    return lines
+        at = f"line {item.finding.line}: " if item.finding.line else ""
+        lines.append(f"  {'so':<7}{item.rule.meta.code} {at}{item.finding.message}")
+    return printable("\n".join(lines), keep="\n\t")
 
 
 def place_of(reported: RuleFinding) -> str:

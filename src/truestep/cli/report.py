@@ -10,7 +10,6 @@ import typer
 
 from truestep.cli._help import Command
 from truestep.cli._page import short
-from truestep.errors import UsageError
 
 
 def report(
@@ -19,8 +18,6 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Where to write it.", show_default="RUN/report.html"),
     ] = None,
-    *,
-    is_opened: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write a report of a run as one HTML file.
 
@@ -35,7 +32,7 @@ def report(
       3  a bug in truestep: please report it
 
     Examples:
-      truestep report --open runs/digits
+      truestep report runs/digits
       truestep report runs/digits --out digits.html
     """
     from truestep.report.compose import write_report
@@ -43,15 +40,6 @@ def report(
 
     path = write_report(run, out=out)
     print(f"{short(str(path))} ({size(path.stat().st_size)})")
-    if is_opened:
-        _open(path)
-
-
-def _open(path: Path) -> None:
-    import webbrowser
-
-    if not webbrowser.open(path.absolute().as_uri()):
-        raise UsageError(f"no browser was found. The page is written: open {path} in a browser.")
 
 
 def add_to(app: typer.Typer) -> None:

@@ -52,35 +52,29 @@ def count_waits(device: torch.device) -> Any:
     return lambda: sum("synchronizing" in str(item.message) for item in found or ())
 
 
-def main() -> None:
-    """Train, and print what is compared."""
-    device, mistake = torch.device(sys.argv[1]), "".join(sys.argv[2:])
-    if mistake != "seed":
-        torch.manual_seed(3)
-    tokens = torch.randint(0, WORDS, (NUM_STEPS * 8, 1)) + torch.arange(LENGTH + 1) * 3
-    order = torch.Generator().manual_seed(5)
-    data = TensorDataset(tokens % WORDS)
-    loader = DataLoader(data, batch_size=8, shuffle=True, pin_memory=device.type != "cpu", generator=order)
-    model = Model(mistake).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    waits, before = count_waits(device), None
-    for step, (batch,) in enumerate(loader):
-        if step == NUM_FIRST:
-            before = waits()
-        batch = batch.to(device, non_blocking=True)  # noqa: PLW2901 - as scripts do
-        loss = F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
-        if mistake != "zero":
-            optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    num_waits = None if before is None else waits() - before
-    peak = torch.accelerator.max_memory_allocated(device) if device.type not in ("cpu", "mps") else None
-    bits = hashlib.sha256()
-    for item in model.state_dict().values():
-        bits.update(item.cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    print(f"selftest: digest={bits.hexdigest()[:16]} waits={num_waits} peak={peak}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()
+device, mistake = torch.device(sys.argv[1]), "".join(sys.argv[2:])
+if mistake != "seed":
+    torch.manual_seed(3)
+tokens = torch.randint(0, WORDS, (NUM_STEPS * 8, 1)) + torch.arange(LENGTH + 1) * 3
+order = torch.Generator().manual_seed(5)
+data = TensorDataset(tokens % WORDS)
+loader = DataLoader(data, batch_size=8, shuffle=True, pin_memory=device.type != "cpu", generator=order)
+model = Model(mistake).to(device)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+waits, before = count_waits(device), None
+for step, (batch,) in enumerate(loader):
+    if step == NUM_FIRST:
+        before = waits()
+    batch = batch.to(device, non_blocking=True)  # noqa: PLW2901 - as scripts do
+    loss = F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+    if mistake != "zero":
+        optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+num_waits = None if before is None else waits() - before
+peak = torch.accelerator.max_memory_allocated(device) if device.type not in ("cpu", "mps") else None
+bits = hashlib.sha256()
+for item in model.state_dict().values():
+    bits.update(item.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+print(f"selftest: digest={bits.hexdigest()[:16]} waits={num_waits} peak={peak}", file=sys.stderr)
