@@ -37,8 +37,7 @@ def missing_driver(machine: Machine) -> Iterator[Finding]:
     A GPU on the bus and a build of torch for CUDA, while `nvidia-smi` is missing or cannot reach the driver.
 
     ## Why it matters
-    torch falls back to the CPU without an error. Training is ten to a hundred times slower, and scripts that
-    choose the device by availability do not show it.
+    torch falls back to the CPU without an error, and training is ten to a hundred times slower.
     """
     if machine.build_cuda is None or machine.is_cuda_available or machine.gpus:
         return
@@ -70,13 +69,12 @@ def outdated_driver(machine: Machine) -> Iterator[Finding]:
     """The driver is too old for the CUDA that torch was built with.
 
     ## What it finds
-    CUDA does not start, and the highest CUDA version of the driver (the number in `nvidia-smi`) has a
-    lower major version than the build's (`torch.version.cuda`). Within one major version, older drivers
-    run newer builds: 12.4 runs 12.8.
+    CUDA does not start, and the highest CUDA version of the driver (the number in `nvidia-smi`) has a lower
+    major version than the build's. Within one major version, older drivers run newer builds.
 
     ## Why it matters
-    torch prints a warning and falls back to the CPU. Installing another toolkit (`nvcc`) changes nothing:
-    torch brings its own CUDA, and only the driver comes from the system.
+    torch prints a warning and falls back to the CPU. Another toolkit (`nvcc`) changes nothing: torch brings
+    its own CUDA, and only the driver comes from the system.
     """
     has, wants = major(machine.driver_cuda), major(machine.build_cuda)
     if machine.is_cuda_available or not has or has >= wants:
@@ -105,10 +103,7 @@ _NO_START = {
     "nvidia_uvm), which is lost when a machine sleeps. In a container, check /dev/nvidia-uvm. Set "
     "CUDA_VISIBLE_DEVICES before Python starts.",
     "out of memory": "Free the GPU's memory: nvidia-smi shows which processes use it.",
-    "busy or unavailable": "End the process that uses the GPU, or reset its compute mode: sudo "
-    "nvidia-smi -c DEFAULT.",
     "no answer": "Restart the machine: a GPU that hangs at start does not recover without a restart.",
-    "ECC": "Have the GPU serviced: its memory has uncorrectable errors.",
 }
 
 
@@ -123,13 +118,11 @@ def failed_start(machine: Machine) -> Iterator[Finding]:
     """CUDA does not start, although driver and build match.
 
     ## What it finds
-    `torch.cuda.is_available()` is false, or adding two numbers on a device fails, while the driver sees
-    GPUs, is new enough, and no environment variable excludes them.
+    CUDA is not available, or adding two numbers on a device fails, while the driver sees GPUs, is new enough,
+    and no environment variable excludes them.
 
     ## Why it matters
-    torch falls back to the CPU with a warning that is easy to miss. "CUDA unknown error" blames a
-    variable that was changed too late. More often, the driver's module for shared memory was lost when
-    the machine slept.
+    torch falls back to the CPU with a warning that is easy to miss.
     """
     broken = [device for device in machine.devices if device.error]
     if broken:
@@ -160,9 +153,8 @@ def cpu_build(machine: Machine) -> Iterator[Finding]:
     A driver that sees NVIDIA GPUs, and a build of torch without CUDA.
 
     ## Why it matters
-    `torch.cuda.is_available()` is false and nothing shows why. Scripts that choose the device by
-    availability train on the CPU. The cause is the wrong index (`.../whl/cpu`), an environment copied
-    from another machine, or a package that replaced the build.
+    CUDA is not available and nothing shows why. The cause is the wrong index (`.../whl/cpu`), an environment
+    copied from another machine, or a package that replaced the build.
 
     ## How to fix
     Install a build with CUDA. If you want the CPU, suppress this rule: `ignore = ["cpu-build"]` under
@@ -192,9 +184,8 @@ def unsupported_card(machine: Machine) -> Iterator[Finding]:
     """This build of torch has no kernels for this GPU.
 
     ## What it finds
-    A GPU whose compute capability the build was not compiled for. Kernels for 8.0 also run on 8.6 and
-    8.9, but not on 7.5 or 9.0. Only code that is translated when it is loaded (`compute_90`) runs on
-    newer GPUs.
+    A GPU whose compute capability the build was not compiled for. Kernels for 8.0 also run on 8.6 and 8.9,
+    but not on 7.5 or 9.0.
 
     ## Why it matters
     The first operation fails with "no kernel image is available for execution on the device", although
@@ -248,8 +239,7 @@ def hidden_devices(machine: Machine) -> Iterator[Finding]:
     that number and all that follow it.
 
     ## Why it matters
-    Training falls back to the CPU, or runs on fewer GPUs than you asked for, without an error. The
-    variable often comes from another machine, a notebook or a job script.
+    Training falls back to the CPU, or runs on fewer GPUs than you asked for, without an error.
     """
     text = machine.variables.get("CUDA_VISIBLE_DEVICES")
     if text is None or not machine.gpus or machine.build_cuda is None:

@@ -31,9 +31,8 @@ def broken_torch(machine: Machine) -> Iterator[Finding]:
     version of one is found first.
 
     ## Why it matters
-    You cannot train. The error names a file or a symbol, rarely the package that brought the wrong one. Most
-    often a path in `LD_LIBRARY_PATH` leads to another CUDA, or a package replaced one of torch's `nvidia-*`
-    packages.
+    You cannot train. Most often a path in `LD_LIBRARY_PATH` leads to another CUDA, or a package replaced one
+    of torch's `nvidia-*` packages.
     """
     if machine.torch_error is None:
         return
@@ -54,14 +53,12 @@ def unmet_requirement(machine: Machine) -> Iterator[Finding]:
     """A package requires another version of torch, or of a related package, than the installed one.
 
     ## What it finds
-    torchvision, torchaudio, lightning, accelerate, transformers, torchmetrics and others whose metadata
-    requires a different version than the installed one, and CUDA libraries for which torch requires
-    another version.
+    torchvision, lightning, accelerate, transformers and others whose metadata requires a different version
+    than the installed one, and CUDA libraries for which torch requires another version.
 
     ## Why it matters
-    Versions match only until the next command: `pip install` of one package replaces torch and mentions
-    the rest in a line that scrolls by. The results are missing operators, failing imports, or a trainer
-    that disables itself.
+    `pip install` of one package replaces torch and mentions the rest in a line that scrolls by. The results
+    are missing operators, failing imports, or a trainer that disables itself.
     """
     installed = {**machine.packages, **({"torch": machine.torch} if machine.torch else {})}
     unmet = [need for need in machine.needs if need.name in installed and not _is_met(need, installed)]
@@ -120,9 +117,8 @@ def crowded_cores(machine: Machine) -> Iterator[Finding]:
     affinity allows.
 
     ## Why it matters
-    torch counts the cores of the machine, not those of the container. With 64 threads on 2 cores the
-    threads wait for each other, and CPU operations are many times slower than with 2 threads. Each
-    DataLoader worker and each process of `torchrun` takes its share too.
+    torch counts the cores of the machine, not those of the container. With 64 threads on 2 cores the threads
+    wait for each other, and CPU operations are many times slower than with 2 threads.
     """
     granted = machine.num_granted_cores
     if machine.threads is None or machine.threads < _TOO_MANY * granted:
@@ -152,9 +148,8 @@ def cramped_shared_memory(machine: Machine) -> Iterator[Finding]:
     Less than 512 MiB free in `/dev/shm`. By default, Docker and Kubernetes give a container 64 MiB.
 
     ## Why it matters
-    Workers pass batches through shared memory. When it is full they are killed: "DataLoader worker is
-    killed by signal: Bus error". A batch of 256 images of 224 x 224 takes 150 MB, and each worker
-    prefetches two.
+    Workers pass batches through shared memory. When it is full they are killed: "DataLoader worker is killed
+    by signal: Bus error".
     """
     if machine.shm_bytes is None or machine.shm_free_bytes is None or machine.shm_free_bytes >= _LEAST_SHARED:
         return
