@@ -210,7 +210,7 @@ def test_what_was_read_can_still_be_resized(dtype: torch.dtype) -> None:
 
 def test_inputs_that_were_read_can_still_be_resized() -> None:
     x = torch.ones(4, 3)
-    measured = _measure(0, x)
+    measured = _measure(0, True, x, None)
     assert measured.spread is not None and measured.spread.mean == 1.0
     x.resize_(100)
 

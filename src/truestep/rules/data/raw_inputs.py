@@ -42,7 +42,8 @@ _SAME = SHAPING | {
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find what is wrong with the inputs of each model."""
-    by_model = grouped(evidence.of(InputMeasured), "facts.model")
+    trained = [moment for moment in evidence.of(InputMeasured) if moment.facts.is_trained]
+    by_model = grouped(trained or evidence.of(InputMeasured), "facts.model")
     for moments in by_model.values():
         found = _find_raw(moments)
         if found is None:

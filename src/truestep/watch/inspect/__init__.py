@@ -7,7 +7,6 @@ reads values only at the steps that are looked at.
 from truestep.watch.inspect.data import (
     balance,
     inputs,
-    levels,
     pairs,
     rereads,
     rows,
@@ -46,7 +45,6 @@ _INSPECTORS = (
     kept.watch,
     replicas.watch,
     inputs.watch,
-    levels.watch,
     losses.watch,
     metrics.watch,
     samples.watch,

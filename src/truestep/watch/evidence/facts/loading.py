@@ -216,27 +216,26 @@ class Spread(NamedTuple):
     std: float
 
 
-@kind(varies_from="shape")
-class InputLevels(NamedTuple):
-    """The evenly spaced values that the inputs of a model have: pixels, or counts."""
+class Levels(NamedTuple):
+    """The evenly spaced values of an input: pixels, or counts."""
 
-    model: int
-    is_trained: bool
-    """Whether in a forward pass of training; else of evaluation."""
-    shape: list[int]
     lowest: float
     highest: float
     spacing: float
     """The distance of two neighbouring values; 0 if they are not evenly spaced."""
 
 
-@kind(varies_from="shape")
+@kind(varies_from="is_trained")
 class InputMeasured(NamedTuple):
     """The range of a model's input."""
 
     model: int
+    is_trained: bool
+    """Whether in a forward pass of training; else of evaluation."""
     shape: list[int]
     num_infinite: int
     num_nan: int
     spread: Spread | None
     """None if no value is finite."""
+    levels: Levels | None
+    """Of the first passes of each kind, if they are large enough."""

@@ -5,6 +5,7 @@ enough to know it again. Batches on a device are not read. Whether a loader serv
 follows from the moments around its batches.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,6 @@ from torch.utils.data import (
 
 from truestep.watch.evidence.facts.loading import EpochNumber, Labels, LoaderMade, LoaderOrder, SamplesSeen
 from truestep.watch.hooks.table import Hook, Observation, calling_frame, put
-from truestep.watch.inspect.data.labels import outline_labels
 from truestep.watch.script.leaves import find_tensors
 from truestep.watch.script.orders import order_of, orders_of
 from truestep.watch.script.tape import Tape
@@ -40,7 +40,7 @@ _NUM_ORDERS = 4
 _KEYS = (np.random.Philox(key=7).random_raw(_MAX_ELEMENTS) | 1).astype(np.uint64)
 _BITS = np.uint64(11)
 """What is cut from a digest, so that JSON holds it exactly."""
-_NUM_DISTINCT = 8
+_NUM_DISTINCT, _MAX_KINDS = 8, 64
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _BY_BITS = {torch.bfloat16: torch.int16, torch.bool: torch.uint8}
 _READABLE = frozenset((*_FLOATS, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))
@@ -215,9 +215,23 @@ def array_of(tensor: Tensor) -> Array:
 
 
 def _add_labels(page: _Page, tensor: Tensor) -> None:
-    outlined = outline_labels(array_of(tensor).reshape(-1))
+    outlined = _outline(array_of(tensor).reshape(-1))
     if outlined is not None:
         page.labels.append(outlined)
+
+
+def _outline(values: Array) -> Labels | None:
+    """Return how labels lie; None if they are fractions, or of too many kinds."""
+    if values.dtype.kind == "f":
+        whole = values.astype(np.int64)
+        if not np.array_equal(whole, values):
+            return None
+        values = whole
+    counts = Counter(values.tolist())  # NumPy's own way imports what scripts may never need
+    if len(counts) > _MAX_KINDS:
+        return None
+    changes = int(np.count_nonzero(values[1:] != values[:-1]))
+    return Labels(changes, int(values[0]), int(values[-1]), dict(sorted(counts.items())))
 
 
 def _add_digests(page: _Page, tensor: Tensor) -> None:

@@ -7,10 +7,12 @@ which the process that made the workers reads when it ends. Workers that are not
 import functools
 import hashlib
 import itertools
+import json
 import os
 import random
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -27,7 +29,6 @@ from truestep.watch.evidence.facts.loading import (
 from truestep.watch.evidence.kinds import named
 from truestep.watch.evidence.moment import unnamed
 from truestep.watch.hooks.table import Hook, Observation, drop_frames, put, unseen
-from truestep.watch.inspect.data.left import Left
 from truestep.watch.script.tape import Tape
 
 Function = Callable[..., Any]
@@ -45,10 +46,37 @@ def watch(tape: Tape) -> None:
     tape.listen(scout, "epoch", "closing")
 
 
+class _Left:
+    """Files beside the tape, which the process that starts workers reads.
+
+    A worker may be killed at any moment, so a file is there as a whole or not at all.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        self._pid = os.getpid()
+        self._folder = Path(tape.path).parent
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this is another process than the one that this was made in."""
+        return os.getpid() != self._pid
+
+    def write(self, value: Any) -> None:
+        """Leave something, in place of what this worker has left before."""
+        path = self._folder / f"worker-{self._pid}-{os.getpid()}.json"
+        path.with_suffix(".part").write_text(json.dumps(value))
+        path.with_suffix(".part").rename(path)
+
+    def read(self) -> Iterator[Any]:
+        """Yield what the workers have left."""
+        for path in sorted(self._folder.glob(f"worker-{self._pid}-*.json")):
+            yield json.loads(path.read_text())
+
+
 class _Scout:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._left = Left(tape, "worker")
+        self._left = _Left(tape)
         self._loaders: dict[int, int] = {}
 
     def created(self, /, *_: Any, **__: Any) -> Observation:
