@@ -31,7 +31,7 @@ from truestep.watch.inspect.training.closeness import Closeness
 from truestep.watch.inspect.training.flow import GradientFlow, follow
 from truestep.watch.script import parts
 from truestep.watch.script.leaves import has_value
-from truestep.watch.script.refs import ByIdentity, Ref
+from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
 _MAX_WRITTEN = 4000
@@ -126,10 +126,8 @@ class _Roster:
         self._entries: dict[int, _Entry] = {}
         self._all: list[_Entry] = []
         self._trained: set[int] = set()
-        self._pages = ByIdentity[Optimizer, _Page]()
-        self._all_pages: list[_Page] = []
-        self._seen: dict[int, _Page] = {}
-        """Pages of optimizers that have made a step, by their numbers."""
+        self._pages: dict[int, _Page] = {}
+        """Of optimizers, by their numbers."""
         self._models = tape.things("model")
         self._roots: dict[int, int] = {}
         self._num_calls: dict[int, int] = {}
@@ -191,20 +189,18 @@ class _Roster:
         self._close.renew()
 
     def _page(self, optimizer: Optimizer, site: int) -> _Page:
-        page = self._pages.get(optimizer)
+        number = self._tape.number("optimizer", optimizer)
+        page = self._pages.get(number)
         if page is None:
-            is_brief = len(self._all_pages) >= _MAX_PAGES
-            index = -1 if is_brief else self._tape.number("optimizer", optimizer)  # as all other facts say it
+            index = number if len(self._pages) < _MAX_PAGES else -1
             page = _Page(index, type(optimizer).__qualname__, _has_own_step(optimizer), site, was_frozen=True)
-            self._pages[optimizer] = page
-            if not is_brief:
-                self._all_pages.append(page)
+            self._pages[number] = page
         return page
 
     def step_begins(self, optimizer: Optimizer, number: int) -> None:
-        page = self._seen.get(number)
-        if page is None:
-            page = self._seen[number] = self._meet(optimizer)
+        page = self._pages.get(number)
+        if page is None or not page.num_steps:
+            page = self._meet(optimizer)
         page.num_steps += 1
         if page.is_frozen:
             page.is_frozen = not _has_trainable(optimizer)
@@ -214,7 +210,7 @@ class _Roster:
             self._look(optimizer, page)
 
     def step_ends(self, _optimizer: Optimizer, number: int) -> None:
-        page = self._seen.get(number)
+        page = self._pages.get(number)
         if page is not None and page.suspects:  # a closure computes gradients inside of the step
             self._clear_suspects(page)
 
@@ -376,7 +372,7 @@ class _Roster:
                 self._compare(parameter, entry)
         facts = ParametersListed(
             [entry.as_fact() for entry in self._all],
-            [page.as_fact(self._tape.sites.table) for page in self._all_pages],
+            [page.as_fact(self._tape.sites.table) for page in self._pages.values() if page.index >= 0],
         )
         self._tape.mark(facts, 0, perf_counter_ns())
 

@@ -76,7 +76,7 @@ class _Page:
 
     optimizer: "weakref.ref[Optimizer]"
     thread: int
-    """The id of the one that has made its last step; before the first, of the one that has made it."""
+    """The id of the one that has made its last step."""
     kept: "list[tuple[weakref.ref[Tensor], weakref.ref[Tensor], int]]" = field(default_factory=list)
     """Some parameters, the gradients that the last step applied, and their versions then, as long as nothing
     has touched them."""
@@ -127,7 +127,7 @@ class _Book:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self.pass_inputs = PassInputs(tape)
-        self._new: list[tuple[weakref.ref[Optimizer], int]] = []
+        self._optimizers = tape.things("optimizer")
         self._pages: dict[int, _Page] = {}
         self._number = 0
         self._num_here = 0
@@ -146,11 +146,6 @@ class _Book:
     @property
     def _is_looked_at(self) -> bool:
         return self._tape.is_looked_at or self._is_close
-
-    def made(self, optimizer: Optimizer, /, *_: Any, **__: Any) -> Observation:
-        """An optimizer is made."""
-        yield
-        self._new.append((weakref.ref(optimizer), get_ident()))
 
     def scaled_step(self, scaler: Any, /, optimizer: Any, *_: Any, **__: Any) -> Observation:
         """A scaler of gradients is asked for a step."""
@@ -174,27 +169,25 @@ class _Book:
         self._is_suspect = False
         self.pass_inputs.forget()
 
-    def _page(self, optimizer: Optimizer, thread: int | None = None) -> _Page:
+    def _page(self, optimizer: Optimizer) -> _Page:
         number = self._tape.number("optimizer", optimizer)
         if number not in self._pages:
-            self._pages[number] = _Page(weakref.ref(optimizer), thread or get_ident())
+            self._pages[number] = _Page(weakref.ref(optimizer), get_ident())
         return self._pages[number]
 
     def _meet_new(self) -> None:
         for number in [number for number, page in self._pages.items() if page.optimizer() is None]:
             del self._pages[number]  # a script may make a new one for each task
-        for item, thread in self._new:
-            optimizer = item()
-            if optimizer is not None:
-                self._page(optimizer, thread)
-        self._new = []
+        for _, kept in [*self._optimizers.values()]:
+            optimizer = kept() if isinstance(kept, weakref.ref) else kept
+            if isinstance(optimizer, Optimizer):
+                self._page(optimizer)
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:
         if how != "backward":
             self.pass_inputs.num_grad_calls += 1
             return
-        if self._new:
-            self._meet_new()
+        self._meet_new()
         self._number += 1
         self._num_here += 1
         self._site = self._tape.under_way.backward_site
@@ -276,8 +269,7 @@ class _Book:
             page.spots = find_spots(page.parameters)
 
     def zero_begins(self, owner: Optimizer | nn.Module, _keeps: bool) -> None:
-        if self._new:
-            self._meet_new()
+        self._meet_new()
         ids = frozenset(map(id, _parameters(owner)))
         for page in [page for page in self._pages.values() if page.covers(ids)]:
             if page.pending:
@@ -313,8 +305,7 @@ class _Book:
             self._suspect(result.item())
         if not self._is_looked_at or self._num_here > _MAX_PASSES:
             return
-        if self._new:
-            self._meet_new()
+        self._meet_new()
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters or ())
         ids = frozenset(map(id, given))
         pages = {number: page for number, page in self._pages.items() if page.covers(ids)}
@@ -440,10 +431,7 @@ class _Book:
 
 
 _PLAIN = (Tensor, nn.Parameter, type(None))
-_HOOKS = (
-    Hook("torch.optim.Optimizer.__init__", _Book.made),
-    Hook("torch.amp.GradScaler.step", _Book.scaled_step, rank=CALLS, when=WINDOW),
-)
+_HOOKS = (Hook("torch.amp.GradScaler.step", _Book.scaled_step, rank=CALLS, when=WINDOW),)
 
 
 def _parameters(owner: Any) -> list[Tensor]:
