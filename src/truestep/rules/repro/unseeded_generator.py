@@ -171,7 +171,7 @@ def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
         yield Finding.at(
             reported[0],
             f"random numbers come from {name} global generator{when}",
-            evidence=f"the first draw is random.{first.function}() with {first.size} values"
+            evidence=f"the first draw is random.{first.function}() with {first.size} value{'s' * (first.size != 1)}"
             + (f", in {first.library}()" if first.library else ""),
             fix=f"Call {_SEED[generator]} at the start of the script.",
         )
