@@ -302,6 +302,13 @@ def test_a_computed_tensor_may_be_written_to_as_in_the_users_program() -> None:
         ts.explain("w.add_(1)", w=torch.ones(2, requires_grad=True))
 
 
+def test_a_layer_that_is_given_is_copied_too() -> None:
+    layer = nn.Linear(4, 2)
+    told = ts.explain("layer.weight.data.zero_(); layer(x)", layer=layer, x=torch.ones(3, 4))
+    assert told.operations[-1].name == "linear" and told.tensors[-1].shape == (3, 2)
+    assert layer.weight.abs().sum() > 0
+
+
 # What may be given, and names
 
 
@@ -310,13 +317,12 @@ def test_a_computed_tensor_may_be_written_to_as_in_the_users_program() -> None:
     [
         ((), {}, "needs something to explain"),
         ((torch.ones(2),), {}, "Give tensors by name"),
-        ((), {"n": 3}, "n is of type int; explain takes tensors, parameters and NumPy arrays"),
-        ((), {"m": nn.Linear(1, 1)}, "m is of type Linear"),
-        (("m(1)",), {"m": nn.Linear(1, 1)}, "Build layers inside the code"),
-        ((), {"s": torch.eye(2).to_sparse()}, "has no strides. Give x.to_dense"),
-        ((), {"o": np.array([None])}, "array of Python objects"),
+        ((), {"n": 3}, "n is of type int; explain takes strided tensors and NumPy arrays"),
+        ((), {"m": nn.Linear(1, 1)}, "m is of type Linear; explain takes"),
+        ((), {"s": torch.eye(2).to_sparse()}, "s is of type Tensor torch.sparse_coo; .*x.to_dense"),
+        ((), {"o": np.array([None])}, "o is of type ndarray object; "),
         (("x",), {"x": SHARED, "a": SHARED.numpy()}, "a is an array that shares memory with x"),
-        (("x +",), {}, "is not Python: invalid syntax"),
+        (("x +",), {}, "fails: SyntaxError: invalid syntax"),
         (("y + 1",), {}, "NameError: name 'y' is not defined"),
     ],
 )

@@ -21,9 +21,6 @@ from truestep.tensor.meaning import operation, why_no_view
 from truestep.tensor.memory import Ledger, Thing, is_overlapping, is_same_memory
 from truestep.tensor.trace import Names, Tracer, things_in
 
-_MAX_STEPS = 100
-_PLAIN = (int, float, complex, bool, str, slice, torch.dtype, torch.device, type(None), type(...))
-
 
 def explain(code: str | None = None, /, **named: Any) -> Explanation:
     """Show where tensors and NumPy arrays are in memory, what they share, and what an expression does.
@@ -48,16 +45,14 @@ def explain(code: str | None = None, /, **named: Any) -> Explanation:
 
 
 def _checked(thing: Any, name: str) -> Thing:
-    if isinstance(thing, Tensor) and thing.layout is not torch.strided:
-        raise UsageError(f"{name} has layout {thing.layout}, which has no strides. Give x.to_dense().")
-    if isinstance(thing, np.ndarray) and thing.dtype.hasobject:
-        raise UsageError(f"{name} is an array of Python objects. Give an array of numbers.")
-    if not isinstance(thing, (Tensor, np.ndarray)):
-        raise UsageError(
-            f"{name} is of type {type(thing).__name__}; explain takes tensors, parameters and NumPy arrays. "
-            "Give one of these, or code as text: explain('x.view(-1)', x=x)."
-        )
-    return thing
+    is_strided = isinstance(thing, Tensor) and thing.layout is torch.strided
+    if is_strided or (isinstance(thing, np.ndarray) and not thing.dtype.hasobject):
+        return thing  # type: ignore[no-any-return] # one of the two
+    kind = f"{type(thing).__name__} {getattr(thing, 'layout', getattr(thing, 'dtype', ''))}".strip()
+    raise UsageError(
+        f"{name} is of type {kind}; explain takes strided tensors and NumPy arrays of numbers. "
+        "Give one of these, such as x.to_dense(), or code as text: explain('x.view(-1)', x=x)."
+    )
 
 
 def _explain_tensors(given: Mapping[str, Thing]) -> Explanation:
@@ -84,15 +79,11 @@ def _sharings(given: list[tuple[str, Thing]]) -> list[Sharing]:
 
 def _explain_code(code: str, named: Mapping[str, Any]) -> Explanation:
     code = textwrap.dedent(code).strip()
-    tensors = {name: value for name, value in named.items() if isinstance(value, (Tensor, np.ndarray))}
-    for name, value in named.items():
-        if name in tensors:
-            _checked(value, name)
-        elif not _is_plain(value):
-            raise UsageError(
-                f"{name} is of type {type(value).__name__}; code may use tensors, arrays and plain values. "
-                "Build layers inside the code: nn.Linear(4, 2)(x)."
-            )
+    tensors = {
+        name: _checked(value, name)
+        for name, value in named.items()
+        if isinstance(value, (Tensor, np.ndarray))
+    }
     plain = copy.deepcopy({name: value for name, value in named.items() if name not in tensors})
     with undisturbed():
         copies = copy_sharing(tensors)
@@ -104,17 +95,9 @@ def _explain_code(code: str, named: Mapping[str, Any]) -> Explanation:
         return _explanation(code, tracer, value, has_copies=bool(copies))
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return all(_is_plain(item) for item in value)
-    return isinstance(value, _PLAIN)
-
-
 def _run(tracer: Tracer, code: str, space: dict[str, Any]) -> Any:
     try:
         return tracer.run(code, space)
-    except UsageError:
-        raise
     except Exception as error:
         first = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
         why = why_no_view(tracer.failed) if tracer.failed is not None else ""
@@ -134,15 +117,11 @@ def _explanation(code: str, tracer: Tracer, value: Any, *, has_copies: bool) -> 
     notes = []
     if has_copies and any(event.written for event in events):
         notes.append("ran on copies: what was given is unchanged")
-    if len(events) > _MAX_STEPS:
-        notes.append(f"{len(events) - _MAX_STEPS} more steps are not shown")
     return Explanation(
         code=code,
         tensors=tuple(tracer.ledger.facts(thing, name) for name, thing in shown),
         sharings=tuple(_sharings(shown)),
-        operations=tuple(
-            operation(event, number, names=names) for number, event in enumerate(events[:_MAX_STEPS], 1)
-        ),
+        operations=tuple(operation(event, number, names=names) for number, event in enumerate(events, 1)),
         notes=tuple(notes),
         result=None if results or value is None else textwrap.shorten(repr(value), 80),
     )

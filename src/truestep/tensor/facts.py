@@ -199,10 +199,7 @@ def size_words(num_bytes: int) -> str:
 
 
 def _shapes(facts: tuple[TensorFacts, ...], joint: str) -> str:
-    words = [str(item.shape) for item in facts[:4]]
-    if len(facts) > 4:
-        words[-1] += f" and {len(facts) - 4} more"
-    return joint.join(words)
+    return joint.join(str(item.shape) for item in facts)
 
 
 def _aligned(rows: list[list[str]], widest: int = 1000) -> list[str]:

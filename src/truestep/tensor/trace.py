@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from truestep.errors import UsageError
 from truestep.tensor.facts import TensorFacts
 from truestep.tensor.memory import Ledger, Thing, is_overlapping, is_same_memory, unwatched
 
@@ -111,7 +110,7 @@ class Tracer(TorchFunctionMode):
 
     def run(self, code: str, namespace: dict[str, Any]) -> Any:
         """Run statements, and give the value of the last one if it is an expression."""
-        tree = _parse(code)
+        tree = ast.parse(code)
         self._code = code
         namespace[_MARK] = self._note_value
         value: Any = None
@@ -213,16 +212,6 @@ def _overlapping(event: Event, known: list[Thing]) -> list[Thing]:
         if all(thing is not item for item in event.inputs)
         and any(is_overlapping(item, thing) for item in written)
     ]
-
-
-def _parse(code: str) -> ast.Module:
-    try:
-        return ast.parse(code)
-    except SyntaxError as error:
-        raise UsageError(
-            f"{code!r} is not Python: {error.msg} (at character {error.offset}). "
-            "Write an expression, or statements with ; between them."
-        ) from error
 
 
 class _Marked(ast.NodeTransformer):

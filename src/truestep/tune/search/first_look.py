@@ -37,7 +37,7 @@ def look_at(script: watch.Script, *, on_status: Callable[[str], None] = lambda _
         seen: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in runner.facts.items()
         }
-        # Elsewhere work goes on after a pass has returned: nobody knows where the time goes.
+        # An accelerator works on after a pass has returned, so shares of time would mislead.
         shares = phase_shares(process.moments, begin=begun + 1) if seen["device"] == "cpu" else {}
         step_s = fmean(runner.seconds[begun:])
         return ScriptFacts(cores=num_cores(), step_s=step_s, shares=shares, **seen)
