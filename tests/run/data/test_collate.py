@@ -29,13 +29,6 @@ def test_sequences_are_padded_to_the_longest() -> None:
     assert (values.dtype, lengths.dtype, mask.dtype) == (torch.int64, torch.int64, torch.bool)
 
 
-def test_padding_on_the_left() -> None:
-    values, lengths, mask = pad_collate(padding_side="left")(SEQUENCES)
-    assert values.tolist() == [[1, 2, 3], [0, 0, 4], [0, 5, 6]]
-    assert lengths.tolist() == [3, 1, 2]
-    assert values[mask].tolist() == [1, 2, 3, 4, 5, 6]
-
-
 def test_equal_lengths_are_padded_too_so_that_the_type_is_always_the_same() -> None:
     padded = pad_collate()([torch.ones(2), torch.zeros(2)])
     assert type(padded) is Padded
@@ -118,13 +111,6 @@ def test_samples_that_cannot_be_padded_are_refused(arguments: Any, samples: Any,
         pad_collate(**arguments)(samples)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"fixed": "labels"}, "got the string 'labels'"),
-        ({"padding_side": "up"}, "must be 'left' or 'right', got 'up'"),
-    ],
-)
-def test_arguments_that_make_no_sense_are_refused(arguments: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        pad_collate(**arguments)
+def test_fixed_is_no_string() -> None:
+    with pytest.raises(UsageError, match="got the string 'labels'"):
+        pad_collate(fixed="labels")

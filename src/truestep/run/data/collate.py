@@ -5,7 +5,7 @@ Owns padding only; everything of a fixed size is left to torch's default collate
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy
 import torch
@@ -31,7 +31,6 @@ class PadCollate:
 
     pad_value: float | Mapping[Field, float]
     fixed: frozenset[Field]
-    padding_side: Literal["left", "right"]
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Return one lane's data."""
@@ -68,13 +67,8 @@ class PadCollate:
         lengths = torch.tensor([len(tensor) for tensor in tensors])
         pad_value = self._pad_value(field)
         _check_dtypes(tensors, pad_value, _in(field))
-        values = pad_sequence(
-            tensors, batch_first=True, padding_value=pad_value, padding_side=self.padding_side
-        )
-        places = torch.arange(values.shape[1])
-        if self.padding_side == "left":
-            places = places.flip(0)
-        return Padded(values, lengths, places < lengths[:, None])
+        values = pad_sequence(tensors, batch_first=True, padding_value=pad_value)
+        return Padded(values, lengths, torch.arange(values.shape[1]) < lengths[:, None])
 
     def _pad_value(self, field: Field | None) -> float:
         if not isinstance(self.pad_value, Mapping):
@@ -112,7 +106,6 @@ def pad_collate(
     *,
     pad_value: float | Mapping[Field, float] = 0,
     fixed: Collection[Field] = (),
-    padding_side: Literal["left", "right"] = "right",
 ) -> PadCollate:
     """Return a collate function that pads sequences to the longest one of the lane.
 
@@ -132,6 +125,4 @@ def pad_collate(
     """
     if isinstance(fixed, str):
         raise UsageError(f"fixed must be a collection of fields, got the string {fixed!r}. Pass [{fixed!r}].")
-    if padding_side not in {"left", "right"}:
-        raise UsageError(f"padding_side must be 'left' or 'right', got {padding_side!r}. Pass one of them.")
-    return PadCollate(pad_value=pad_value, fixed=frozenset(fixed), padding_side=padding_side)
+    return PadCollate(pad_value=pad_value, fixed=frozenset(fixed))

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_
 from torch.optim import Optimizer
 
 from truestep.base.bits import real_values, witness
@@ -232,28 +231,12 @@ def scale(gradients: list[torch.Tensor], factor: float | torch.Tensor) -> None:
     torch._foreach_mul_(gradients, factor)
 
 
-def clip(
-    parameters: list[nn.Parameter], *, norm: float | None, value: float | None, total: torch.Tensor | None
-) -> None:
-    """Clip gradients by their total norm, by value, or both in this order, with torch's own bits."""
-    if norm is not None and total is not None:
-        clip_grads_with_norm_(parameters, norm, total)
-    if value is not None:
-        clip_grad_value_(parameters, value)
-
-
-def clip_in_order(
-    gradients: list[torch.Tensor], *, norm: float | None, value: float | None, total: torch.Tensor | None
-) -> None:
-    """Do what `clip` does, the same to the bit however gradients are sharded."""
-    if norm is not None and total is not None:
-        factor = torch.clamp(norm / (total + 1e-6), max=1.0).to(torch.float32)
-        # bits: times one changes nothing. On a device it is done all the same: asking would make it wait.
-        if factor.device.type != "cpu" or factor.item() != 1.0:
-            torch._foreach_mul_(gradients, factor)
-    if value is not None:
-        torch._foreach_clamp_min_(gradients, -value)
-        torch._foreach_clamp_max_(gradients, value)
+def clip_in_order(gradients: list[torch.Tensor], *, norm: float, total: torch.Tensor) -> None:
+    """Clip gradients by their total norm, the same to the bit however gradients are sharded."""
+    factor = torch.clamp(norm / (total + 1e-6), max=1.0).to(torch.float32)
+    # bits: times one changes nothing. On a device it is done all the same: asking would make it wait.
+    if factor.device.type != "cpu" or factor.item() != 1.0:
+        torch._foreach_mul_(gradients, factor)
 
 
 def total_norm(gradients: list[torch.Tensor], *, world: World) -> torch.Tensor:

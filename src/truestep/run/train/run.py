@@ -385,7 +385,8 @@ class Run:
         """Return the metric over the loader's whole dataset: each sample once, eval mode, no gradients.
 
         A batch (input, target) gives `metric.update(model(input), target)`; for other batches `forward`
-        sets what the metric gets. Afterwards every module is in its former mode.
+        sets what the metric gets: on several processes it is sent to all, so let it return no more than the
+        metric needs. Afterwards every module is in its former mode.
         """
         loader.workers = self._settings.get("workers", loader.workers)
         value = evaluate(

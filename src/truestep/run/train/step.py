@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch.nn.utils import get_total_norm
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -28,7 +28,6 @@ from truestep.run.train.exchange import Exchange, Word
 from truestep.run.train.gradients import (
     FiniteCheck,
     Gradients,
-    clip,
     clip_in_order,
     local,
     scale,
@@ -321,7 +320,6 @@ class Step:
         optimizer: Optimizer,
         *,
         clip_norm: float | None = None,
-        clip_value: float | None = None,
         scheduler: LRScheduler | None = None,
     ) -> bool:
         """Update the optimizer's parameters with the gradient of the whole batch; return whether it was done.
@@ -345,7 +343,7 @@ class Step:
             )
         gradients = [local(gradient) for gradient in whole] if self._parts.is_sharded else whole
         if self._parts.scaler is not None:
-            is_done = self._update_scaled(optimizer, gradients, clip_norm, clip_value)
+            is_done = self._update_scaled(optimizer, gradients, clip_norm)
         else:
             if self._factor.__class__ is not float or self._factor != 1.0:
                 scale(gradients, self._factor)
@@ -353,8 +351,8 @@ class Step:
             is_deferred = self._parts.is_finite.defers and hasattr(optimizer, "_step_supports_amp_scaling")
             if not is_deferred and (self._is_bad or not self._are_finite(gradients, norm)):
                 return self._refuse()
-            if clip_norm is not None or clip_value is not None:
-                self._clip(parameters, clip_norm, clip_value, total=norm)
+            if norm is not None and clip_norm is not None:
+                self._clip(parameters, clip_norm, norm)
             if is_deferred:
                 self._step_on_device(optimizer, gradients)
             else:
@@ -442,21 +440,13 @@ class Step:
             return total
         return total_norm(gradients, world=self._parts.world)
 
-    def _clip(
-        self,
-        parameters: list[torch.nn.Parameter],
-        norm: float | None,
-        value: float | None,
-        *,
-        total: torch.Tensor | None,
-    ) -> None:
+    def _clip(self, parameters: list[torch.nn.Parameter], norm: float, total: torch.Tensor) -> None:
         if self._parts.num_lanes == 1:
-            clip(parameters, norm=norm, value=value, total=total)
+            clip_grads_with_norm_(parameters, norm, total)  # torch's own bits
         else:
             gradients = [local(grad) for parameter in parameters if (grad := parameter.grad) is not None]
-            clip_in_order(gradients, norm=norm, value=value, total=total)
-        if total is not None:
-            self.log(grad_norm=total)
+            clip_in_order(gradients, norm=norm, total=total)
+        self.log(grad_norm=total)
 
     def _step_on_device(self, optimizer: Optimizer, gradients: list[torch.Tensor]) -> None:
         losses = [loss for _, loss, _ in self.terms if isinstance(loss, torch.Tensor)]
@@ -464,9 +454,7 @@ class Step:
         flag = self._parts.is_finite.step(optimizer, gradients, losses=losses, is_sticky=is_sticky)
         self._parts.journal.add_value(NONFINITE, flag, step=self.batch.step)
 
-    def _update_scaled(
-        self, optimizer: Optimizer, gradients: list[torch.Tensor], norm: float | None, value: float | None
-    ) -> bool:
+    def _update_scaled(self, optimizer: Optimizer, gradients: list[torch.Tensor], norm: float | None) -> bool:
         scaler = self._parts.scaler
         assert scaler is not None
         if self._is_bad or not (self._on_cpu or all(math.isfinite(loss) for _, loss, _ in self.terms)):
@@ -476,7 +464,8 @@ class Step:
         scale(gradients, self._factor)
         parameters = self._parts.gradients.of(optimizer)
         whole = [grad for parameter in parameters if (grad := parameter.grad) is not None]
-        self._clip(parameters, norm, value, total=None if norm is None else self._norm(whole))
+        if norm is not None:
+            self._clip(parameters, norm, self._norm(whole))
         scaler.step(optimizer)
         is_done = not any(flag.item() for flag in scaler._found_inf_per_device(optimizer).values())
         self.log(loss_scale=scaler.get_scale())
