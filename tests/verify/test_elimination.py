@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.verify.test_chains import ran, update
 from truestep.verify.causes import FoundCause
 from truestep.verify.chains import Resumed
 from truestep.verify.elimination import Elimination
 from truestep.verify.lost import Lost
-from truestep.verify.runs import Ran
-from truestep.verify.ways import Way
-from truestep.watch import Moment, Process, Update
+from truestep.watch import Moment, Process
 from truestep.watch.digests.values import digest, dump
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
 
@@ -88,26 +87,10 @@ def told(*smallest: Lost, began: str, restored: str | None = "stood") -> FoundCa
     """Return the cause that is named when these are put back; `began`: torch's state after the resume."""
     facts = GeneratorSeeded("torch", "state", None, restored)
     seeded = [Moment(facts=facts, step=0, at_s=0, took_s=0, file="a.py", line=7, function=None)]
-    update = Update(
-        step=0,
-        optimizer=0,
-        file=None,
-        line=None,
-        parts={"generators": {"torch": "stood"}},
-        before=None,
-        chain="",
-    )
     begun = {0: {"at": None, "generators": {"torch": began}}}
     again = Process(pid=1, argv=[], moments=list(seeded) if restored else [], begun=begun)
     case = Searched("")
-    case.first = Ran(
-        way=Way(),
-        code=0,
-        processes=[Process(pid=1, argv=[], updates=[update])],
-        before_kill=[],
-        tail="",
-        seconds=0,
-    )
+    case.first = ran(update(0, generators={"torch": "stood"}))
     case._again = replace(case.first, processes=[again])
     case.resumed = Resumed(after=1, kill_at=2)
     finding = FoundCause(name="generator-moved-after-restore")

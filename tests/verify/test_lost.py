@@ -1,18 +1,17 @@
 """Variables that a checkpoint lacks, producers on a queue, and gradients that differ by a factor."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.verify.asking import ask
+from tests.verify.test_chains import update
 from truestep.verify import lost, ranks
 from truestep.verify.causes import CAUSES, FoundCause
 from truestep.verify.runs import Ran
 from truestep.verify.ways import Way
-from truestep.watch import Process, Update
+from truestep.watch import Process
 
 TRAIN = """\
 import random
@@ -57,11 +56,7 @@ def verify(folder: Path, *options: str, **parts: str) -> Any:
     text = TRAIN
     for name in ("SCALE", "STOP", "COPY"):
         text = text.replace(name, parts.get(name, "pass"))
-    (folder / "train.py").write_text(text)
-    words = [sys.executable, "-m", "truestep", "verify", *options, "--format", "json", "train.py"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=540)
-    assert done.stdout.startswith("{"), done.stdout + done.stderr
-    return json.loads(done.stdout)
+    return ask(folder, text, *options)
 
 
 @pytest.mark.verdict(
@@ -112,16 +107,8 @@ def test_what_has_not_changed_in_training_or_differs_anyway_is_not_lost() -> Non
 
 
 def ran(num: int, sums: list[float]) -> Ran:
-    update = Update(
-        step=0,
-        optimizer=0,
-        file=None,
-        line=None,
-        parts={"sketch": {"gradients": sums}},
-        before=None,
-        chain="",
-    )
-    processes = [Process(pid=rank, argv=[], rank=rank, size=num, updates=[update]) for rank in range(num)]
+    updates = [update(0, sketch={"gradients": sums})]
+    processes = [Process(pid=rank, argv=[], rank=rank, size=num, updates=updates) for rank in range(num)]
     return Ran(way=Way(), code=0, processes=processes, before_kill=[], tail="", seconds=0.0)
 
 

@@ -1,15 +1,14 @@
 """What is printed to repair a resume: lines that run, and that are measured against the other tools."""
 
 import inspect
-import json
 import re
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
+from tests.verify.asking import ask
 from truestep.verify import repairs
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -56,14 +55,6 @@ IN_PLACE = TRAIN.replace("SAVED", "last.pt").replace("            RENAME\n", "")
 ATOMIC = TRAIN.replace("SAVED", "new.pt").replace("RENAME", 'Path("new.pt").replace("last.pt")')
 
 
-def verify(folder: Path, text: str) -> Any:
-    (folder / "train.py").write_text(text)
-    words = [sys.executable, "-m", "truestep", "verify", "--kill", "--format", "json", "train.py"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=540)
-    assert done.stdout.startswith("{"), done.stdout + done.stderr
-    return json.loads(done.stdout)
-
-
 def repaired(text: str, lines: list[str]) -> str:
     """Apply printed lines as they say: three kinds of places, by what a line says of itself."""
     skip = next(line for line in lines if line.startswith("order.skip"))
@@ -75,18 +66,18 @@ def repaired(text: str, lines: list[str]) -> str:
 
 @pytest.mark.slow
 def test_the_printed_lines_make_a_resume_exact_and_a_torn_save_is_told(tmp_path: Path) -> None:
-    said = verify(tmp_path, IN_PLACE)
+    said = ask(tmp_path, IN_PLACE, "--kill")
     assert said["same"] is False, said
     lines = said["first_difference"]["repair"]
     assert any("the dataset draws" in text for text in said["first_difference"]["evidence"])
-    after = verify(tmp_path, repaired(IN_PLACE, lines))
+    after = ask(tmp_path, repaired(IN_PLACE, lines), "--kill")
     assert after["same"] is True, after
     assert after["resume"]["after_step"] == 8
     assert after["resume"]["seconds"] > 0
     torn = after["resume"]["torn_save"]
     assert torn["file"] == str(tmp_path / "train.py")
     assert (torn["path"], torn["how"].startswith("fails: ")) == ("last.pt", True), torn
-    assert verify(tmp_path, repaired(ATOMIC, lines))["resume"]["torn_save"] is None
+    assert ask(tmp_path, repaired(ATOMIC, lines), "--kill")["resume"]["torn_save"] is None
 
 
 @pytest.mark.parametrize("framework", get_args(repairs.Framework))

@@ -1,8 +1,5 @@
 """Files that two runs have written: the same, or what differs."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.verify.asking import ask
 from truestep.verify import formats, written
 
 Write = Callable[[Path, int], None]
@@ -112,11 +110,7 @@ with truestep.Run("run", seed=1, snapshots=truestep.Snapshots(every_steps=2)) as
 
 
 def verify(folder: Path, end: str, *options: str, train: str = TRAIN) -> Any:
-    (folder / "train.py").write_text(train.replace("END", end))
-    words = [sys.executable, "-m", "truestep", "verify", "--format", "json", *options, "train.py"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=540)
-    assert done.stdout.startswith("{"), done.stdout + done.stderr
-    return json.loads(done.stdout)
+    return ask(folder, train.replace("END", end), *options)
 
 
 @pytest.mark.parametrize(

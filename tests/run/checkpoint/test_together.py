@@ -40,17 +40,6 @@ def test_what_three_wrote_one_and_four_read_and_the_other_way_round(tmp_path: Pa
     assert run_processes(spread.load, str(three), str(whole), size=4) == [[(20, [], []), (20, [], [])]] * 4
 
 
-@pytest.mark.slow
-def test_every_number_of_processes_reads_what_every_number_wrote(tmp_path: Path) -> None:
-    folders = [str(tmp_path / str(size)) for size in range(1, 6)]
-    for size, folder in enumerate(folders, start=1):
-        run_processes(spread.save, folder, 10, 20, size=size)
-        loaded, damages = Store(Path(folder), run_id=spread.RUN).load_newest()
-        assert loaded is not None and damages == [] and spread.find_wrong(loaded.states, 20) == []
-    for size in range(1, 6):
-        assert run_processes(spread.load, *folders, size=size) == [[(20, [], [])] * len(folders)] * size
-
-
 def test_files_are_one_per_process_and_none_is_a_pickle(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 

@@ -90,14 +90,6 @@ def test_failing_and_slow_requests_do_not_change_the_bits(
     assert shard_files.train(str(tmp_path / "run"), data, workers=workers) == digest
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("tar", 2), ("parquet", 0)])
-def test_a_bucket_gives_the_same_bits(
-    s3: tuple[str, str], tmp_path: Path, digest: str, kind: str, workers: int
-) -> None:
-    found = shard_files.train(str(tmp_path / "run"), bucket(s3, tmp_path, kind), workers=workers)
-    assert found == digest
-
-
 def start(size: int, **arguments: Any) -> "subprocess.Popen[bytes]":
     launch = [TRUESTEP, "run", "-n", str(size)] if size > 1 else [sys.executable]
     return subprocess.Popen(

@@ -67,12 +67,13 @@ class Program:
     scheduler: str = ""
     has_ema: bool = False
     clips: bool = False
-    has_two_losses: bool = False
-    """Whether each lane has two losses, each with its forward and backward."""
+    losses: str = ""
+    """Two losses of a lane: each with its forward and backward, or of one forward."""
     is_weighted: bool = False
     skips_at: int | None = None
     """The step in which the loss is not finite."""
     evaluates: str = ""
+    precision: str = "fp32"
     every_steps: int = 2
     in_background: bool = False
 
@@ -209,7 +210,7 @@ class Script:
 
     def __init__(self, run: ts.Run, program: Program, life: Life, fate: Fate) -> None:
         self.run, self.program, self.life, self.fate = run, program, life, fate
-        self.model = run.place(Model(program), parallel=life.parallel)
+        self.model = run.place(Model(program), precision=program.precision, parallel=life.parallel)
         self.critic = run.place(nn.Linear(3, 3), parallel=life.parallel)
         make = OPTIMIZERS[program.optimizer]
         self.optimizer, self.second = make(self.model.parameters()), make(self.critic.parameters())
@@ -290,8 +291,10 @@ class Script:
         if index == program.skips_at and int(y[0]) == 0:
             loss = loss * math.inf
         weight = 1 + int((y > 0).sum()) if program.is_weighted else None
-        step.backward(loss, weight=weight)
-        if program.has_two_losses:
+        step.backward(loss, weight=weight, retain_graph=program.losses == "retained")
+        if program.losses == "retained":
+            step.backward(loss * 0.5, weight=weight)
+        if program.losses == "two":
             step.backward(self.model(0.5 * x).square().mean(), weight=weight)
 
     def finish(self, index: int) -> None:

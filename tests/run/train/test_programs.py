@@ -138,7 +138,14 @@ TRIALS = [
         ),
     ),
     Trial(
-        Program(draws=_draws("numpy"), optimizer="adamw", scheduler="cosine", has_ema=True, clips=True),
+        Program(
+            draws=_draws("numpy"),
+            precision="bf16",
+            optimizer="adamw",
+            scheduler="cosine",
+            has_ema=True,
+            clips=True,
+        ),
         (Life(end="kill", place="end", at=2), Life(workers=1, end="kill", place="moment", at=40), Life()),
     ),
     Trial(
@@ -146,7 +153,7 @@ TRIALS = [
         (Life(processes=2, end="terminate", place="lanes", at=3, rank=1), Life(workers=2)),
     ),
     Trial(
-        Program(lanes=2, draws=_draws("torch"), data="stream", shuffle=False, has_two_losses=True),
+        Program(lanes=2, draws=_draws("torch"), data="stream", shuffle=False, losses="two"),
         (Life(workers=1, end="kill", place="save", at=5), Life(end="kill", place="after"), Life(processes=2)),
     ),
     Trial(
@@ -158,7 +165,7 @@ TRIALS = [
         ),
     ),
     Trial(
-        Program(lanes=4, has_critic=True, is_weighted=True, num_samples=13, optimizer="adamw"),
+        Program(lanes=4, has_critic=True, is_weighted=True, num_samples=13, losses="retained"),
         (Life(processes=3, end="kill", place="lane", at=2, rank=1), Life(processes=2, workers=3)),
     ),
     Trial(
