@@ -13,7 +13,6 @@ from pathlib import Path
 from truestep import watch
 from truestep.check import check_plan
 
-
 _LEAVE = os._exit
 """Kept: a test may take every name away that is observed."""
 

@@ -171,8 +171,8 @@ def _check_global(evidence: Evidence, generator: str) -> Iterator[Finding]:
         yield Finding.at(
             reported[0],
             f"random numbers come from {name} global generator{when}",
-            evidence=f"the first draw is random.{first.function}() with {first.size} value{'s' * (first.size != 1)}"
-            + (f", in {first.library}()" if first.library else ""),
+            evidence=f"the first draw is random.{first.function}() with {first.size} "
+            f"value{'s' * (first.size != 1)}" + (f", in {first.library}()" if first.library else ""),
             fix=f"Call {_SEED[generator]} at the start of the script.",
         )
 
