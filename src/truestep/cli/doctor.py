@@ -102,7 +102,6 @@ def _facts(machine: "Machine") -> list[tuple[str, str]]:
         ("devices", _devices(machine)),
         ("cores", _cores(machine)),
         ("memory", _memory(machine)),
-        ("open files", f"at most {machine.max_files or 'unlimited'}"),
         ("Python", f"{machine.python} on {machine.platform}, {machine.processor}"),
         ("packages", _packages(machine)),
     ]

@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -74,7 +73,6 @@ def probe() -> Machine:
 
 
 def _about_host() -> dict[str, Any]:
-    max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "platform": sys.platform,
         "processor": platform.machine(),
@@ -82,7 +80,6 @@ def _about_host() -> dict[str, Any]:
         "num_cores": os.cpu_count() or 1,
         "num_usable_cores": num_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "max_files": None if max_files == resource.RLIM_INFINITY else max_files,
         **_about_shared_memory(),
     }
 

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from textwrap import indent
 from typing import Any
 
 from truestep.check.evaluate import RuleFinding
@@ -55,10 +54,6 @@ class TruestepCallback(Callback):  # type: ignore[misc,unused-ignore] # of any t
         self._live.end()
 
     def _log_to(self, trainer: Any, found: Sequence[RuleFinding]) -> None:
-        """Put the number of findings among the curves of the trainer's loggers, texts into TensorBoard."""
+        """Put the number of findings among the curves of the trainer's loggers."""
         for logger in trainer.loggers if found else ():
             logger.log_metrics({CURVE: float(self._live.num_mistakes)}, step=trainer.global_step)
-            add_text: Any = getattr(logger.experiment, "add_text", None)
-            for reported in found if add_text is not None else ():
-                text = indent(self.check.describe(reported), "    ")  # a block of code in Markdown
-                add_text(f"truestep/{reported.rule.meta.code}", text, trainer.global_step)

@@ -25,6 +25,5 @@ SOUND = Machine(
     threads=16,
     shm_bytes=128 * GIB,
     shm_free_bytes=127 * GIB,
-    max_files=65536,
 )
 """A machine with a GPU on which nothing is wrong."""

@@ -86,7 +86,6 @@ class Machine:
     threads: int | None = None
     shm_bytes: int | None = None
     shm_free_bytes: int | None = None
-    max_files: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
