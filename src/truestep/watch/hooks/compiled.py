@@ -5,6 +5,7 @@ Owns what is compiled whole. Where a compiled function trains, all hooks are tak
 
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -20,8 +21,7 @@ _OPTIMIZER = re.compile("opt", re.IGNORECASE)
 
 def watch_compiler(tape: Tape) -> None:
     """Let the compiler pass over our frames, and step aside where it compiles a training step."""
-    for package in _IN_SCRIPT:
-        sys.modules["torch._dynamo.trace_rules"].add(package)
+    _skip_our_frames()
 
     def begins(_: Any) -> None:
         code = _code_to_compile()
@@ -31,6 +31,13 @@ def watch_compiler(tape: Tape) -> None:
             tape.attempt(lambda tape: _step_aside(tape, code))
 
     sys.modules["torch._dynamo.callback"].callback_handler.register_start_callback(begins)
+
+
+@cache
+def _skip_our_frames() -> None:
+    """Tell the compiler once: each time adds to a list of its own."""
+    for package in _IN_SCRIPT:
+        sys.modules["torch._dynamo.trace_rules"].add(package)
 
 
 def _step_aside(tape: Tape, code: CodeType) -> None:
