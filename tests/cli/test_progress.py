@@ -116,25 +116,24 @@ def test_verify_is_inconclusive_when_its_time_is_over(
 
 
 @pytest.mark.parametrize(
-    ("is_proved", "cause"),
-    [(False, "unknown: --timeout 9 ended the search for it"), (True, "the hash")],
+    ("name", "is_proved", "cause", "evidence"),
+    [
+        ("unknown", False, "unknown: --timeout 9 ended the search for it", ()),
+        ("hash", False, "the hash", ("likely: --timeout 9 ended the experiments",)),
+        ("hash", True, "the hash", ()),
+    ],
 )
-def test_what_ends_a_search_for_a_cause_leaves_what_was_known(is_proved: bool, cause: str) -> None:
+def test_what_ends_a_search_for_a_cause_leaves_what_was_known(
+    name: str, is_proved: bool, cause: str, evidence: tuple[str, ...]
+) -> None:
     nowhere: dict[str, Any] = dict.fromkeys(("operation", "module", "file", "line", "distance"))
     found = Difference(
-        step=1,
-        what="loss",
-        name="hash",
-        cause="the hash",
-        is_proved=is_proved,
-        evidence=(),
-        fix="",
-        **nowhere,
+        step=1, what="loss", name=name, cause="the hash", is_proved=is_proved, evidence=(), fix="", **nowhere
     )
     verdict = Verdict(same=False, first_difference=found)
     verdict.end_early("--timeout 9", num_wanted=2)
     told = verdict.first_difference
-    assert told is not None and told.cause == cause
+    assert told is not None and (told.cause, told.evidence) == (cause, evidence)
     assert verdict.exit_code == 1
 
 

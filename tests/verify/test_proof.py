@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from tests.verify.test_chains import ran, update
+from truestep.verify import proof
+from truestep.verify.causes import FoundCause
 from truestep.verify.proof import Proof
 from truestep.verify.runs import Ran
 from truestep.verify.suspects import can_matter
@@ -87,3 +89,25 @@ def test_what_an_experiment_alone_proves_is_not_told_at_the_line_of_a_suspect() 
     found = asked._try_all(first, second)
     assert found is not None and (found.name, found.is_proved) == ("unseeded-random", True)
     assert (found.file, found.line) == (None, None)
+
+
+def test_without_experiments_the_likeliest_cause_is_told_and_not_proved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs, told = Runs("clock", "abcdefgh"), list[str]()
+    anything: Any = runs
+    suspect = FoundCause(name="clock-branch", file="train.py", line=5)
+    monkeypatch.setattr(proof, "suspects", lambda *_, **__: [suspect])
+    divergence: Any = SimpleNamespace(step=0, what="loss", first=None, second=None)
+    monkeypatch.setattr(Proof, "_look", lambda *_: (ran(update(0)), ran(update(0)), 0))
+    for has_experiments, is_proved in ((False, False), (True, True)):
+        found = Proof(
+            runner=anything,
+            base=Way(),
+            on_status=lambda _: None,
+            on_likely=lambda finding: told.append(finding.name),
+            has_experiments=has_experiments,
+        ).find(Way(kind="again"), divergence=divergence)
+        assert (found.name, found.is_proved) == ("clock-branch", is_proved)
+        assert bool(runs.frozen) == has_experiments
+    assert told == ["clock-branch"], "before the experiments, and only then"

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from tests.verify.asking import ask
-from truestep.verify import repairs
+from truestep.verify import lines, repairs
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LOOPS = {"bare": "bare_repaired", "lightning": "lightning", "accelerate": "accelerate"}
@@ -125,14 +125,52 @@ def test_state_is_saved_and_loaded_in_the_words_of_the_framework() -> None:
 def test_a_generator_is_saved_in_the_words_of_the_script() -> None:
     names = ["generator random", "rng", "scaler", "best"]
     kinds = {"generator random": "Random", "rng": "numpy Generator", "scaler": "scaler", "best": "variable"}
-    found = repairs.state_lines("bare", "generator-not-saved", names=names, kinds=kinds)
+    found = repairs.state_lines(
+        "bare", "generator-not-saved", names=names, kinds=kinds, saved="c", loaded="d"
+    )
     assert [line.partition("  #")[0] for line in found] == [
-        'state["random"] = random.getstate()',
-        'random.setstate(state["random"])',
-        'state["rng"] = rng.bit_generator.state',
-        'rng.bit_generator.state = state["rng"]',
-        'state["scaler"] = scaler.state_dict()',
-        'scaler.load_state_dict(state["scaler"])',
-        'state["best"] = best',
-        'best = state["best"]',
+        'c["random"] = random.getstate()',
+        'random.setstate(d["random"])',
+        'c["rng"] = rng.bit_generator.state',
+        'rng.bit_generator.state = d["rng"]',
+        'c["scaler"] = scaler.state_dict()',
+        'scaler.load_state_dict(d["scaler"])',
+        'c["best"] = best',
+        'best = d["best"]',
     ]
+
+
+def test_the_checkpoint_is_called_as_in_the_script(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("blob = torch.load(FILE)\nif done:\n    torch.save(kept, FILE)\ntorch.save({}, FILE)\n")
+    assert lines.loaded_name(str(path), 1) == "blob" and lines.loaded_name(str(path), 3) is None
+    assert lines.saved_name(str(path), 3) == "kept" and lines.saved_name(str(path), 4) is None
+
+
+LOADERS = """\
+pl.seed_everything(args.seed)
+rows = Rows()
+held_out = DataLoader(dataset=other, batch_size=64)
+train_rows = DataLoader(rows, args.size, shuffle=True)
+for batch in train_rows:
+    pass
+for batch in both:
+    pass
+"""
+
+
+def test_a_repair_has_the_names_of_the_script(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(LOADERS)
+    words = lines.loader_words(str(path), 5)
+    assert words == {"SEED": "args.seed", "BATCH": "args.size", "dataset": "rows", "loader": "train_rows"}
+    assert lines.loader_words(str(path), 7) == {"SEED": "args.seed"}, "which of the two is not known"
+    told = repairs.data_lines("bare", ["order"], words=words)
+    assert [line.partition("  #")[0] for line in told[1:5]] == [
+        "order = SeededOrder(len(rows), seed=args.seed)",
+        "samples = SeededSamples(rows, seed=args.seed)",
+        "train_rows = DataLoader(samples, sampler=order, batch_size=args.size)",
+        "order.skip(batches=step, batch_size=args.size)",
+    ]
+    path.write_text("loader = DataLoader(Rows(16), batch_size=4)\nfor rows in loader:\n    pass\n")
+    assert lines.loader_words(str(path), 2) == {"BATCH": "4", "loader": "loader"}

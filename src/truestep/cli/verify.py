@@ -27,6 +27,7 @@ from truestep.cli._page import (
     add_to_record,
     answer_option,
     device_fields,
+    line_name,
     named_script,
     open_record,
     starting_option,
@@ -114,6 +115,7 @@ _Steps = Annotated[
 _Timeout = Annotated[
     float | None, starting_option(metavar="SECONDS", help="End after this time, with what is known by then.")
 ]
+_NoProof = Annotated[bool, answer_option("--no-proof", help="Make no experiments to confirm a cause.")]
 _ResumeWith = Annotated[
     str | None,
     starting_option(metavar="ARGS", help="Extra arguments that the script needs to resume, for --kill."),
@@ -136,6 +138,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
     steps: _Steps = 100,
     timeout: _Timeout = None,
     resume_with: _ResumeWith = None,
+    no_proof: _NoProof = False,
     device: DeviceName = None,
     is_module: IsModule = False,
     record: RecordFolder = None,
@@ -170,6 +173,7 @@ def verify(  # noqa: PLR0913  # limits: an argument is an option of the command
             is_killed=kill,
             is_compiled=compile_,
             timeout_s=timeout,
+            has_proof=not no_proof,
             **_each(processes=processes, workers=workers, threads=threads),
             **_read(resume_with=resume_with, env=env, against=against, save=save),
         )
@@ -209,6 +213,7 @@ class _Answer:
             on_status=progress.status,
             on_step=progress.count,
             on_run=self.show_run,
+            on_likely=self.show_likely,
         )
         if self._is_json:
             print(json.dumps({**verdict.as_fields(), **device_fields(script)}, indent=2))
@@ -217,6 +222,12 @@ class _Answer:
             self._page.show_device(script)
         _add_to(self._record, script, verdict)
         return verdict
+
+    def show_likely(self, found: "Difference") -> None:
+        """Print a cause that experiments have yet to prove."""
+        if not self._is_json:
+            where = f"{line_name(found.file, found.line)}: " if found.file is not None else ""
+            self._page.print(("likely", "bold"), f" {where}{found.cause} (proof follows)")
 
     def show_run(self, run: "RunSummary") -> None:
         """Print one line for a run that is over."""

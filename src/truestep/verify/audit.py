@@ -10,6 +10,7 @@ from typing import Any
 from truestep.base.cells import line_name
 from truestep.verify import chains, repairs
 from truestep.verify.causes import FoundCause
+from truestep.verify.lines import loaded_name, loader_words, saved_name
 from truestep.verify.runs import Ran, Runner, chain_plan
 from truestep.verify.suspects import drawn_by_dataset
 from truestep.watch import DIGESTS, Moment, Plan, Process
@@ -35,12 +36,15 @@ def add_repair(
     if finding.name not in (*_ORDER, *_DRAWS) or (finding.name == _DRAWS[0] and is_restored):
         if divergence.saved is not None and not finding.variables:
             return  # names in a file are not those of variables
+        saved, loaded = first.of(FileSaved), resumed.of(FileLoaded)
         finding.repair = list(
             repairs.state_lines(
                 repairs.framework_of(_files([], finding)),
                 finding.name,
                 names=finding.variables or divergence.names,
                 kinds=finding.kinds or None,
+                saved=saved_name(saved[-1].file, saved[-1].line) or "state" if saved else "state",
+                loaded=loaded_name(loaded[0].file, loaded[0].line) or "state" if loaded else "state",
             )
         )
         return
@@ -58,7 +62,9 @@ def add_repair(
     parts += ["samples"] if in_dataset else []
     parts += ["step"] if in_step else []
     framework = repairs.framework_of(_files(looked_at.moments, finding))
-    finding.repair = list(repairs.data_lines(framework, parts))
+    fetched = [(item.file, item.line) for item in looked_at.of(BatchFetched)]
+    words = next((loader_words(file, line) for file, line in fetched if file and line), None)
+    finding.repair = list(repairs.data_lines(framework, parts, words=words))
 
 
 def _draws(process: Process) -> tuple[str | None, bool]:

@@ -41,12 +41,13 @@ def verify(
     on_status: Callable[[str], None] = lambda _line: None,
     on_step: OnStep = ignore_steps,
     on_run: Callable[[RunSummary], None] = lambda _run: None,
+    on_likely: Callable[[Difference], None] = lambda _difference: None,
 ) -> Verdict:
     """Run a script again and again in copies of the working folder, and say whether it repeats.
 
     `show` is where the script's own output of the first run goes. `on_status` is called with what is being
-    done, `on_step` hears of steps, `on_run` is called with each run that is over. Ctrl-C or the time given
-    end it: what is known then is in the verdict.
+    done, `on_step` hears of steps, `on_run` is called with each run that is over, `on_likely` with a likely
+    cause before experiments prove one. Ctrl-C or the time given end it: what is known then is in the verdict.
     """
     verdict = Verdict()
     with Scratch(Path.cwd()) as scratch:
@@ -68,6 +69,7 @@ def verify(
                 verdict=verdict,
                 on_status=on_status,
                 on_run=on_run,
+                on_likely=on_likely,
             )
             inquiry.answer()
             if asked.save is not None and verdict.same:
@@ -96,6 +98,7 @@ class _Inquiry:
     verdict: Verdict
     on_status: Callable[[str], None]
     on_run: Callable[[RunSummary], None]
+    on_likely: Callable[[Difference], None]
     _first: Ran = field(init=False)
 
     def answer(self) -> None:
@@ -353,9 +356,9 @@ class _Inquiry:
         if divergence.place < len(before):
             return divergence, self._explain(ran, divergence)
         finding = resume.explain(self._first, ran, divergence=divergence, resumed=resumed)
-        if "generator" in finding.name:
+        if "generator" in finding.name and self.asked.has_proof:
             finding = self._explain_workers(way, kill_at) or finding
-        if not finding.is_proved:
+        if not finding.is_proved and self.asked.has_proof:
             case = Elimination(
                 runner=self.runner,
                 base=self.asked.base,
@@ -368,6 +371,7 @@ class _Inquiry:
                 on_status=self.on_status,
             )
             case.refine(finding)
+        self._note_untried(finding)
         self.on_status("looking for what repairs it")
         audit.add_repair(finding, self.runner, runs=(self._first, ran), divergence=divergence)
         return divergence, finding
@@ -444,8 +448,11 @@ class _Inquiry:
             runner=self.runner,
             base=self.asked.base,
             on_status=self.on_status,
+            on_likely=lambda found: self._tell_likely(divergence, found),
+            has_experiments=self.asked.has_proof,
         )
         finding = proof.find(ran.way, divergence=divergence)
+        self._note_untried(finding)
         if self.asked.runs < 2 and ran.way.kind != "again":
             finding.is_proved = False
         return finding
@@ -458,6 +465,16 @@ class _Inquiry:
             both = [self.runner.run(way, plan=plan) for way in (self.asked.base, ran.way)]
             ranks.refine(finding, both, step=divergence.step)
         return finding
+
+    def _note_untried(self, finding: FoundCause) -> None:
+        if not self.asked.has_proof and not finding.is_proved:
+            finding.evidence.append("no experiment was made: --no-proof")
+
+    def _tell_likely(self, divergence: chains.Divergence, finding: FoundCause) -> None:
+        """Tell of a cause and keep it, while experiments are made: the search can be ended."""
+        if finding.name != "unknown":
+            self.verdict.first_difference = self._difference(divergence, finding)
+            self.on_likely(self.verdict.first_difference)
 
     def _note_difference(self, divergence: chains.Divergence) -> None:
         """Keep what is known before the cause is: the search for it can be ended."""

@@ -9,11 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 _MODULE = ""
 _SEEDING = {"manual_seed", "manual_seed_all", "seed", "default_rng", "Random", "RandomState", "SeedSequence"}
 _SEEDING |= {"seed_everything", "set_seed", "Generator"}
 _SETS = {"set", "frozenset"}
+_SAVING = {"save", "dump"}
+_Node = TypeVar("_Node", ast.Call, ast.Assign)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Scope = Function | ast.ClassDef
@@ -58,6 +61,12 @@ def slice_from(path: str, line: int) -> Iterator[Statement]:
                 waiting.append(statement)
 
 
+def statement_at(path: str, line: int) -> Statement | None:
+    """Return the statement that a line belongs to."""
+    script = _read(path)
+    return script.at(line) if script is not None else None
+
+
 def assigning(path: str | None, names: Sequence[str]) -> int | None:
     """Return the last line that gives a value to a variable or its attribute, the innermost name first."""
     script = _read(path) if path is not None else None
@@ -69,10 +78,35 @@ def assigning(path: str | None, names: Sequence[str]) -> int | None:
     return None
 
 
+def saved_name(path: str | None, line: int | None) -> str | None:
+    """Return the variable that a line saves: `state` in `torch.save(state, path)`."""
+    for call in _nodes_at(path, line, ast.Call):
+        if _last_name(call.func) in _SAVING and call.args and isinstance(call.args[0], ast.Name):
+            return call.args[0].id
+    return None
+
+
+def loaded_name(path: str | None, line: int | None) -> str | None:
+    """Return the variable that a line loads: `state` in `state = torch.load(path)`."""
+    for node in _nodes_at(path, line, ast.Assign):
+        is_loading = isinstance(node.value, ast.Call) and _last_name(node.value.func) == "load"
+        if is_loading and isinstance(node.targets[0], ast.Name):
+            return node.targets[0].id
+    return None
+
+
+def _nodes_at(path: str | None, line: int | None, kind: type[_Node]) -> Iterator[_Node]:
+    script = _read(path) if path is not None and line is not None else None
+    for node in ast.walk(script.tree) if script is not None else ():
+        if isinstance(node, kind) and node.lineno <= (line or 0) <= (node.end_lineno or node.lineno):
+            yield node
+
+
 class _File:
     """All statements of a file, with who assigns what."""
 
     def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
         self.statements: list[Statement] = []
         self._parameters: dict[str, set[str]] = {_MODULE: set()}
         self._functions: set[str] = set()
@@ -188,6 +222,48 @@ def _last_name(function: ast.expr) -> str:
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
+
+
+def loader_words(file: str, line: int) -> dict[str, str]:
+    """Return what a file calls its seed, and what belongs to the loader that a line goes through.
+
+    By the names `SEED`, `BATCH`, `dataset` and `loader`; what has no plain name there is left out.
+    """
+    try:
+        nodes = [*ast.walk(ast.parse(Path(file).read_text(encoding="utf-8")))]
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    made = {id(node.value): node.targets[0] for node in nodes if isinstance(node, ast.Assign)}
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    loaders = [
+        {
+            "loader": made.get(id(call)),
+            "dataset": _argument(call, 0, "dataset"),
+            "BATCH": _argument(call, 1, "batch_size"),
+        }
+        for call in calls
+        if _last_name(call.func).endswith("DataLoader")
+    ]
+    used = statement_at(file, line)
+    own = [item for item in loaders if used is not None and _plain(item["loader"]) in used.uses] or loaders
+    seeds = [_argument(call, 0, "seed") for call in calls if _last_name(call.func) in _SEEDING]
+    found = {"SEED": next(filter(_plain, seeds), None), **(own[0] if len(own) == 1 else {})}
+    return {name: text for name, node in found.items() if (text := _plain(node))}
+
+
+def _argument(call: ast.Call, place: int, name: str) -> ast.expr | None:  # limits: where it may stand
+    given = {item.arg: item.value for item in call.keywords}
+    return given.get(name) or (call.args[place] if place < len(call.args) else None)
+
+
+def _plain(node: ast.expr | None) -> str:
+    """Return a name, an attribute or a number as it is written; empty for anything else."""
+    is_number = isinstance(node, ast.Constant) and isinstance(node.value, int)
+    return (
+        ast.unparse(node)
+        if node is not None and (is_number or isinstance(node, ast.Name | ast.Attribute))
+        else ""
+    )
 
 
 @lru_cache(maxsize=32)

@@ -33,6 +33,8 @@ class VerifyOptions:
     """Where to write the fingerprint of the first run, if it repeats."""
     timeout_s: float | None = None
     """After which time it ends with what is known by then."""
+    has_proof: bool = True
+    """Whether experiments are made to prove a cause."""
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.steps < 1:

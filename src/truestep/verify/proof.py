@@ -48,6 +48,9 @@ class Proof:
     runner: Runner
     base: Way
     on_status: Callable[[str], None]
+    on_likely: Callable[[FoundCause], None] = lambda _finding: None
+    """Hears of the likeliest cause before experiments are made."""
+    has_experiments: bool = True
     _step: int = 0
     _what: str = ""
     _num_compared: int = 1
@@ -74,7 +77,9 @@ class Proof:
                 finding.evidence.append("only this variable was changed")
             if finding.is_proved:
                 return finding
-        if way.kind in ("first", "again", "killed"):
+        if way.kind in ("first", "again", "killed") and self.has_experiments:
+            if found:
+                self.on_likely(found[0])
             proved = self._try(found[:_MAX_SUSPECTS])
             proved = proved or self._try_all(first, second)
             if proved is not None:

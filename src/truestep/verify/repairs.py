@@ -92,17 +92,35 @@ _GLOBAL = {
 """The same of the generators that belong to no variable, with the key to save them under."""
 
 
-def data_lines(framework: Framework, parts: Iterable[Part]) -> tuple[str, ...]:
-    """Return the lines that make order, samples and what a step draws follow from the seed."""
-    return tuple(dict.fromkeys(line for part in parts for line in _DATA[framework][part]))
-
-
-def state_lines(
-    framework: Framework, cause: str, *, names: Sequence[str] = (), kinds: Mapping[str, str] | None = None
+def data_lines(
+    framework: Framework, parts: Iterable[Part], *, words: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """Return the lines that save what was lost in `state`, the checkpoint, and load it.
+    """Return the lines that make order, samples and what a step draws follow from the seed.
 
-    `names` are the script's own, `kinds` what they are if that is known.
+    `words` are the script's own for `SEED`, `BATCH`, `dataset` and `loader`, as far as they are known.
+    """
+    lines = dict.fromkeys(line for part in parts for line in _DATA[framework][part])
+    return tuple(_in_words_of_script(line, words or {}) for line in lines)
+
+
+def _in_words_of_script(line: str, words: Mapping[str, str]) -> str:
+    code, mark, comment = line.partition("  #")
+    return re.sub(r"\w+", lambda found: words.get(found[0], found[0]), code) + mark + comment
+
+
+def state_lines(  # limits: a cause, what was lost, and what the script calls its checkpoint
+    framework: Framework,
+    cause: str,
+    *,
+    names: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
+    saved: str = "state",
+    loaded: str = "state",
+) -> tuple[str, ...]:
+    """Return the lines that save and load what was lost.
+
+    `names` are the script's own, `kinds` what they are if that is known; `saved` and `loaded` are what the
+    script calls the checkpoint.
     """
     is_whole = kinds is not None or cause in ("variable-not-saved", "end-not-restored")
     owners = dict.fromkeys(
@@ -122,8 +140,8 @@ def state_lines(
         if framework == "accelerate" and owner not in _GLOBAL:
             found.append(f"accelerator.register_for_checkpointing({owner})  # before load_state")
         elif framework == "bare":
-            item = f'state["{key}"]'
-            found.append(f"{item} = {read.format(owner)}  # in what is saved")
+            item = f'{loaded}["{key}"]'
+            found.append(f'{saved}["{key}"] = {read.format(owner)}  # in what is saved')
             found.append(f"{write.format(owner, item)}  # after it is loaded")
     return tuple(found)
 

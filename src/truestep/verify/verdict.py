@@ -105,11 +105,10 @@ class Verdict:
             self.same = None
             self.reason = f"{ended_by} ended it after {len(self.runs)} of {num_wanted} runs"
         elif self.first_difference is not None and not self.first_difference.is_proved:
-            self.first_difference = replace(
-                self.first_difference,
-                cause=f"unknown: {ended_by} ended the search for it",
-                fix="run the same command again and let it finish",
-            )
+            found, said = self.first_difference, f"{ended_by} ended the search for it"
+            known = {"evidence": (*found.evidence, f"likely: {ended_by} ended the experiments")}
+            unknown = {"cause": f"unknown: {said}", "fix": "run the same command again and let it finish"}
+            self.first_difference = replace(found, **(unknown if found.name == "unknown" else known))
 
     @property
     def exit_code(self) -> int:
