@@ -55,7 +55,6 @@ def test_closure_and_second_optimizer(tmp_path: Path) -> None:
     assert process.num_steps == 3
     steps = process.of(OptimizerStep)
     assert [moment.facts.counts for moment in steps] == [True, False] * 3
-    assert [moment.facts.has_closure for moment in steps] == [True, False] * 3
     assert len(process.of(ForwardPass)) > 6
 
 

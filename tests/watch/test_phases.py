@@ -31,7 +31,7 @@ def forward(
 
 
 def update(begin: float, end: float) -> Moment[Any]:
-    return moment(OptimizerStep(0, has_closure=False, counts=True, rates=None), begin, end)
+    return moment(OptimizerStep(0, counts=True, rates=None), begin, end)
 
 
 MODELS = [moment(ModelUsed(model, "Net", size, size), 0, 0) for model, size in ((0, 10), (1, 0))]

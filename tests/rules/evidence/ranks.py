@@ -62,7 +62,7 @@ def trained_loader(digests: list[list[int]]) -> list[tuple[int, Facts]]:
         has_init=False,
     )
     num = len(digests)
-    used = LoaderUsed(number, "DataLoader", "TensorDataset", "RandomSampler", 2, 0, num)
+    used = LoaderUsed(number, "TensorDataset", 2, 0, num)
     facts: list[tuple[int, Facts]] = [
         (3, ParallelMade("DistributedDataParallel", is_in_group=False)),
         (5, made),

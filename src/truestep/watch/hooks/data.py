@@ -11,7 +11,6 @@ from typing import Any
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, EpochSet, LoaderUsed
 from truestep.watch.hooks.table import Observation
 from truestep.watch.script.leaves import outline
-from truestep.watch.script.orders import order_of
 from truestep.watch.script.tape import Tape
 from truestep.watch.script.window import AFTER_CHANGE
 
@@ -96,10 +95,8 @@ class _Epoch:
 
 
 def _introduce(tape: Tape, loader: Any, number: int) -> int | None:
-    parts = (loader, loader.dataset, order_of(loader))
-    name, dataset, sampler = (type(item).__qualname__ for item in parts)
     sizes = (loader.batch_size, loader.num_workers, _length(loader, tape))
-    tape.note(LoaderUsed(number, name, dataset, sampler, *sizes))
+    tape.note(LoaderUsed(number, type(loader.dataset).__qualname__, *sizes))
     return sizes[-1]
 
 

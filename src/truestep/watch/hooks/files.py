@@ -38,14 +38,12 @@ class Files:
         yield
         self._tape.mark(facts, site, begun)
 
-    def observe_restore(self, what: str, owner: Any, /, *args: Any, **kwargs: Any) -> Observation:
+    def observe_restore(self, what: str, /, *_: Any, **__: Any) -> Observation:
         """Observe `load_state_dict`."""
-        strict = (args[1] if len(args) > 1 else kwargs.get("strict", True)) if what == "model" else None
         site = self._tape.sites.here(3)
         begun = perf_counter_ns()
-        result = yield
-        facts = StateLoaded(what, type(owner).__qualname__, strict, *_mismatch(result))
-        self._tape.mark(facts, site, begun)
+        yield
+        self._tape.mark(StateLoaded(what), site, begun)
 
 
 def _name(given: Any) -> str | None:
@@ -80,8 +78,3 @@ def _as_array(value: Any) -> Any:
     torch = sys.modules.get("torch")
     is_tensor = torch is not None and isinstance(value, torch.Tensor)
     return value if is_tensor else sys.modules["numpy"].asanyarray(value)
-
-
-def _mismatch(result: Any) -> tuple[list[str] | None, list[str] | None]:
-    missing, unexpected = getattr(result, "missing_keys", None), getattr(result, "unexpected_keys", None)
-    return list(missing or ()) or None, list(unexpected or ()) or None

@@ -137,7 +137,7 @@ class Steps:
         tape.under_way.is_stepping = False
         tape.emit("step_ends", optimizer, number)
         rates = self._changed_rates(optimizer, number)
-        facts = OptimizerStep(number, begun.has_closure, begun.counts, rates)
+        facts = OptimizerStep(number, begun.counts, rates)
         tape.mark(facts, begun.site, begun.begun_ns)
         if self._chain is not None:
             if begun.has_closure:

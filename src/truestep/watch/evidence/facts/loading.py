@@ -10,10 +10,8 @@ class LoaderUsed(NamedTuple):
     """A loader begins its first epoch."""
 
     loader: int
-    class_name: str
     dataset: str
-    """The names of the classes of its dataset and sampler."""
-    sampler: str
+    """The name of its dataset's class."""
     batch_size: int | None
     num_workers: int
     length: int | None

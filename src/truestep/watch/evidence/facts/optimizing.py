@@ -8,7 +8,6 @@ class OptimizerStep(NamedTuple):
     """An optimizer makes a step."""
 
     optimizer: int
-    has_closure: bool
     counts: bool
     """Whether it begins the next step of training: several optimizers that take turns make one together."""
     rates: list[float] | None

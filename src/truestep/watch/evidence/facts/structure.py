@@ -22,17 +22,12 @@ class FileLoaded(NamedTuple):
     path: str | None
 
 
-@kind(varies_from="missing")
+@kind()
 class StateLoaded(NamedTuple):
     """`load_state_dict()`."""
 
     what: str
     """Of a `model`, an `optimizer` or a `scheduler`."""
-    class_name: str
-    is_strict: bool | None
-    missing: list[str] | None
-    """The keys that did not fit, if there are any."""
-    unexpected: list[str] | None
 
 
 class TakenState(NamedTuple):

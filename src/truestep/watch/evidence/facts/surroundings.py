@@ -86,18 +86,3 @@ class ReplicaDigested(NamedTuple):
     """A digest of what the step applied."""
     first_digests: dict[str, str]
     """Of parameters that no wrapper holds, before the first step."""
-
-
-@kind()
-class HostWaited(NamedTuple):
-    """The host waits for a device."""
-
-    how: str
-
-
-@kind()
-class CopiedToDevice(NamedTuple):
-    """A tensor is copied to a device."""
-
-    how: str
-    is_pinned: bool | None

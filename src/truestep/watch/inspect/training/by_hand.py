@@ -130,6 +130,6 @@ class _StepsByHand:
         tape, number = self._tape, self._tape.number("optimizer", owner)
         counts = self._turns.take(number)
         tape.emit("stepped_by_hand", owner, number)
-        tape.mark(OptimizerStep(number, False, counts, None), self._site, perf_counter_ns())
+        tape.mark(OptimizerStep(number, counts, None), self._site, perf_counter_ns())
         if counts:
             tape.count_step()
