@@ -68,7 +68,7 @@ def drawn_in_library(folder: Path, library: str, seed: str = "") -> list[RuleFin
 def test_a_draw_inside_of_a_library_is_reported_at_the_line_that_called_it(tmp_path: Path) -> None:
     (told,) = drawn_in_library(tmp_path, LIBRARY)
     assert (told.severity, told.finding.line) == ("warning", 6)
-    assert "random.randint() with 1 values, in made_up.build()" in told.finding.evidence
+    assert "random.randint() with 1 value, in made_up.build()" in told.finding.evidence
 
 
 def test_a_draw_inside_of_a_library_is_not_reported_if_the_script_seeds_it(tmp_path: Path) -> None:
