@@ -1,26 +1,18 @@
-"""Magics for notebooks: `%%truestep check` for one cell, `%truestep verify` for all cells that were run.
+"""A magic for notebooks: `%%truestep check` for one cell.
 
-Owns how they are called. Is given IPython's shell, and imports nothing of IPython.
-Checking and comparing are in `check` and `verify`.
+Owns how it is called. Is given IPython's shell, and imports nothing of IPython. Checking is in `check`.
 """
 
 import re
 import shlex
-import tempfile
-from contextlib import chdir
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from truestep.base.cells import plain_code
 from truestep.errors import UsageError
 
 if TYPE_CHECKING:
     from truestep.check import RuleFinding
 
-_USAGE = (
-    "Write %%truestep check in the first line of a cell that trains, or %truestep verify after the cells "
-    "that train."
-)
+_USAGE = "Write %%truestep check in the first line of a cell that trains."
 _MINE = "truestep"
 
 
@@ -34,7 +26,7 @@ class _Magics:
         self._shell = shell
 
     def call(self, line: str, cell: str | None = None) -> None:
-        """Check a cell, or verify all cells that were run, and print the answer."""
+        """Check a cell, and print the answer."""
         try:
             print(self._answer(line, cell))
         except UsageError as error:
@@ -44,8 +36,6 @@ class _Magics:
         command, *options = shlex.split(line) or [""]
         if command == "check" and cell is not None:
             return self._check(cell, _names(options))
-        if command == "verify" and cell is None and not options:
-            return self._verify()
         raise UsageError(f"truestep {line}: no such magic. {_USAGE}")
 
     def _check(self, cell: str, names: dict[str, list[str]]) -> str:
@@ -70,18 +60,6 @@ class _Magics:
             return place_of(reported)
         number = min(int(found[1]), len(self._shell.user_ns["In"]) - 1)  # this cell's own is one too high
         return f"cell In[{number}], line {finding.line}"
-
-    def _verify(self) -> str:
-        from truestep.verify import Script, VerifyOptions, verify
-        from truestep.verify.describe import describe
-
-        cells = self._shell.history_manager.input_hist_raw[1:-1]  # the last one is this magic's
-        text = "\n".join(f"# cell In[{number}]\n{plain_code(cell)}" for number, cell in enumerate(cells, 1))
-        with tempfile.TemporaryDirectory(prefix="truestep-cells-") as folder, chdir(Path.cwd()):
-            script = Path(folder) / "cells.py"
-            script.write_text(f"import sys; sys.path.insert(0, '')  # the notebook's folder\n{text}\n")
-            verdict = verify(Script(path=str(script)), VerifyOptions())
-        return f"truestep: {describe(verdict)}"
 
 
 def _names(options: list[str]) -> dict[str, list[str]]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\.md[^)]*\)")
 _ELSEWHERE = re.compile(r" · \[all rules\]\([^)]+\)|^More.*\.md\)\.$", re.MULTILINE)
-_MAX_WIDTH = 100
 
 
 def rule(
@@ -64,7 +63,7 @@ def rule(
         _show_list(chosen)
     else:
         for item in chosen:
-            _show_page(item)
+            print(_page_text(item))
 
 
 def _choose(rules: "list[Rule]", names: list[str]) -> "tuple[list[Rule], bool]":
@@ -115,20 +114,6 @@ def _show_list(rules: "list[Rule]") -> None:
         page.print(
             (f"{item.meta.code:<8}", "bold"), severity, f"{item.name:<{width}}  {item.title.rstrip('.')}"
         )
-
-
-def _show_page(item: "Rule") -> None:
-    """Print the page: formatted on a terminal, else as Markdown."""
-    page = Page()
-    text = _page_text(item)
-    if not page.console.is_terminal:
-        print(text)
-        return
-    from rich.markdown import Markdown
-
-    page.console.print(
-        Markdown(text, code_theme="ansi_dark"), width=min(page.console.width, _MAX_WIDTH), soft_wrap=False
-    )
 
 
 def _page_text(item: "Rule") -> str:
