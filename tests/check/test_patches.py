@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 COMMAND = str(Path(sys.executable).with_name("truestep"))
 HEAD = "import torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
 EVALUATED_IN_THE_EPOCH = """\
@@ -143,14 +145,16 @@ def test_each_optimizer_is_zeroed_after_its_step_if_gradients_are_accumulated(tm
     assert run(tmp_path, "--fix").returncode == 0
 
 
-def test_remarks_are_not_edited(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--fix", "--fix-all"])
+def test_remarks_are_edited_only_on_request(tmp_path: Path, option: str) -> None:
     unsorted = "places = {word: at for at, word in enumerate(set('a b c'.split()))}\n"
     head = HEAD.replace("torch.manual_seed(0)\n", unsorted)
     text = head + ONE_LINE.replace("l.backward()", "o.zero_grad(); l.backward()")
     (tmp_path / "train.py").write_text(text)
-    done = run(tmp_path, "--fix")
-    assert done.returncode == 0 and "REPRO02" in done.stdout, done.stdout
-    assert (tmp_path / "train.py").read_text() == text
+    done = run(tmp_path, option)
+    assert done.returncode == 0 and ("REPRO02" in done.stdout) is (option == "--fix"), done.stdout
+    is_edited = (tmp_path / "train.py").read_text() != text
+    assert is_edited is (option == "--fix-all"), done.stdout + done.stderr
 
 
 TWO_CAUSES = """\

@@ -69,13 +69,13 @@ def _local(findings: Iterable[RuleFinding], evidence: Evidence) -> list[RuleFind
     return local
 
 
-def fixable(result: Result) -> list[RuleFinding]:
+def fixable(result: Result, *, has_remarks: bool = False) -> list[RuleFinding]:
     """Return the findings for which there are edits, of files under the script's folder."""
     folder = (Path.cwd() if result.script is None else result.script.folder).resolve()
     return [
         reported
         for reported in result.findings
-        if reported.severity != "info"
+        if (has_remarks or reported.severity != "info")
         and _is_under(folder, reported.finding.file)
         and (source := result.evidence.source(reported.finding.file)) is not None
         and edits_of(reported, source)
@@ -90,6 +90,7 @@ def apply_fixes(
     before: Result,
     examine: Callable[[], Result],
     *,
+    has_remarks: bool = False,
     on_attempt: Callable[[Sequence[RuleFinding]], None] = lambda _findings: None,
 ) -> Fixed:
     """Edit the user's files, run the script again, and restore what fixed nothing or did harm.
@@ -98,7 +99,7 @@ def apply_fixes(
     findings before each run.
     """
     fixed = Fixed(result=before)
-    found = fixable(before)
+    found = fixable(before, has_remarks=has_remarks)
     if not found or before.inconclusive is not None:
         return fixed
     files = _Files(before.evidence)

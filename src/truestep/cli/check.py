@@ -80,6 +80,7 @@ _Fix = Annotated[
         "again. An edit that does not fix its finding or makes the script worse is withdrawn.",
     ),
 ]
+_FixAll = Annotated[bool, answer_option("--fix-all", help="As --fix, for remarks too.")]
 _AsFormat = Annotated[
     Format,
     answer_option(
@@ -121,6 +122,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     ignore: _Ignore = None,
     rules: _Rules = None,
     fix: _Fix = False,
+    fix_all: _FixAll = False,
     record: RecordFolder = None,
     format_: _AsFormat = Format.text,
     output: _Output = None,
@@ -161,7 +163,7 @@ def check(  # noqa: PLR0913  # limits: an argument is an option of the command
     with Progress(f"starting {given.name}", is_quiet=quiet) as progress:
         settings = _settings(select=select, ignore=ignore, rules=rules, verbose=verbose)
         request = _Request(given, settings, options, progress, to, is_quiet=quiet)
-        answer = request.fix() if fix else request.examine()
+        answer = request.fix(has_remarks=fix_all) if fix or fix_all else request.examine()
     request.finish(answer)
     raise typer.Exit(_exit_code(answer.result, found=0 if exit_zero else _FOUND))
 
@@ -242,7 +244,7 @@ class _Request:
         answer = self._answer(result, patch=make_patch(edits.changed, result))
         return replace(answer, proposed=edits, above=above)
 
-    def fix(self) -> Answer:
+    def fix(self, *, has_remarks: bool) -> Answer:
         """Examine, change the user's files where that is safe, and return what is known of them then."""
         from truestep.check import apply_fixes
 
@@ -257,7 +259,7 @@ class _Request:
             _print_status(f"truestep: testing the edits for {names}: running the script again")
 
         try:
-            fixed = apply_fixes(result, self._examine, on_attempt=on_attempt)
+            fixed = apply_fixes(result, self._examine, has_remarks=has_remarks, on_attempt=on_attempt)
         except UsageError:
             self.show(self._answer(result, patch=""))
             raise
