@@ -63,7 +63,7 @@ def test_a_scheduler_that_another_file_steps_later_is_not_forgotten() -> None:
     given_away = WARMED_UP.replace("for step", "handler = repr(scheduler)\nfor step")
     assert not run("LOOP10", given_away)
     later = "def end(self, epoch):\n    if epoch >= 10:\n        self.scheduler.step()\n"
-    backward = BackwardPass("backward", (), None, None)
+    backward = BackwardPass("backward")
     found.first.moments.append(
         Moment(facts=backward, step=0, at_s=0.0, took_s=0.0, file=FILE, line=1, function="")
     )

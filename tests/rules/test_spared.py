@@ -16,7 +16,7 @@ RULES = {rule.meta.code: rule for rule in find_rules()}
 FILE = "/project/train.py"
 
 
-BACKWARD = BackwardPass("backward", (), None, None)
+BACKWARD = BackwardPass("backward")
 
 
 def seen(facts: Facts, line: int | None = 1, *, step: int = 0) -> Moment[Any]:

@@ -163,7 +163,7 @@ def watch_text(folder: Path, text: str, *, plan: watch.Plan | None = None) -> wa
 
 @pytest.mark.parametrize("how", ["check", "verify"])
 def test_strange_things_do_not_end_the_script(tmp_path: Path, how: str) -> None:
-    full = watch.Plan(digests=watch.DIGESTS, look="every")
+    full = watch.Plan(digests=watch.DIGESTS)
     process = watch_text(tmp_path, LOOP + STRANGE, plan=check_plan() if how == "check" else full)
     assert process.num_steps == 6 * 2
     assert len(process.of(BackwardPass)) == 6 * 2 + 1

@@ -27,7 +27,7 @@ def check(tmp_path: Path, names: tuple[str, ...], plan: watch.Plan) -> watch.Pro
 
 
 def test_some_of_the_zoo_keep_their_bits_with_every_digest_taken(tmp_path: Path) -> None:
-    process = check(tmp_path, QUICK, watch.Plan(digests=watch.DIGESTS, look="every"))
+    process = check(tmp_path, QUICK, watch.Plan(digests=watch.DIGESTS))
     assert process.ended == "finished"
     assert len(process.updates) == 6 + 6 + 2 * 6
 
@@ -37,7 +37,7 @@ def test_all_others_of_the_zoo_keep_their_bits(tmp_path: Path) -> None:
     from zoo import ZOO
 
     assert {*QUICK, *REST} == set(ZOO)
-    process = check(tmp_path, REST, watch.Plan(digests=watch.DIGESTS, look="every"))
+    process = check(tmp_path, REST, watch.Plan(digests=watch.DIGESTS))
     assert len(process.updates) == 6 * len(REST)
 
 

@@ -113,7 +113,7 @@ class Proof:
         """Run both with the operations of some steps noted; what repeats by chance is tried again."""
         steps = f"step {window[1] + 1}" if window[0] == window[1] else f"steps up to {window[1] + 1}"
         self.on_status(f"comparing the operations of {steps}")
-        plan = Plan(digests=DIGESTS, operations=window, sources=True, look="every", steps=window[1] + 1)
+        plan = Plan(digests=DIGESTS, operations=window, sources=True, steps=window[1] + 1)
         first = self.runner.run(replace(self.base, kind="first"), plan=plan)
         for _ in range(_MAX_TRIES):
             second = self.runner.run(way, plan=plan)

@@ -3,7 +3,6 @@
 Owns the choices and their names. Imports nothing of ours but errors: both processes read it.
 """
 
-import sys
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -12,10 +11,6 @@ from truestep.errors import UsageError
 DIGESTS = ("batch", "inputs", "loss", "gradients", "weights", "state", "buffers", "generators", "kept")
 """What a digest can be kept of at each step of an optimizer; `kept` is all else that outlives the step, by
 name, and the contents of saved files."""
-
-NUM_FIRST = 8
-"""Steps at the start whose values are read, also from an accelerator, for which the script then waits."""
-_EVERY = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +22,6 @@ class Plan:
     """
 
     digests: tuple[str, ...] = ()
-    look: Literal["sampled", "every", "never"] = "sampled"
-    """At which steps the loss is read, and generators are compared: the first few and some later ones."""
     steps: int | None = None
     """After how many steps the script is ended. Optimizers that take turns make one step together."""
     workers: int | None = None
@@ -65,18 +58,6 @@ class Plan:
             raise UsageError(
                 f"steps must be at least 1, got {self.steps}. Leave it out to run the script to its end."
             )
-
-    def looks_at(self, step: int) -> bool:
-        """Whether values are read at this step."""
-        if self.look == "sampled":
-            return step < NUM_FIRST or step % _EVERY == 0
-        return self.look == "every"
-
-    def next_look(self, step: int) -> int:
-        """Return the first step after this one at which values are read."""
-        if self.look == "sampled":
-            return step + 1 if step + 1 < NUM_FIRST else (step // _EVERY + 1) * _EVERY
-        return step + 1 if self.look == "every" else sys.maxsize
 
     def as_fields(self) -> dict[str, Any]:
         """Return the arguments that make this plan again, as plain values."""

@@ -73,6 +73,6 @@ def trained_loader(digests: list[list[int]]) -> list[tuple[int, Facts]]:
     for _ in digests:
         facts.append((6, BatchFetched(number, None)))
         facts.append((7, ForwardPass(0, True, True, False, None)))
-        facts.append((8, BackwardPass("backward", None, None, 1.0)))
+        facts.append((8, BackwardPass("backward")))
     seen = SamplesSeen(number, 0, num, sum(map(len, digests)), digests, 3, 4, [])
     return [*facts, (6, seen)]

@@ -30,7 +30,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Find clipping of nothing."""
     clips = evidence.of(ClippingCalled)
     # Where layers are clipped one by one, those without parameters have none to give.
-    full = {(item.file, item.line, item.step) for item in clips if item.facts.num_parameters}
+    full = {(item.file, item.line, item.step) for item in clips if not item.facts.is_exhausted}
     for moment in clips:
         if moment.facts.is_exhausted and (moment.file, moment.line, moment.step) not in full:
             yield Finding.at(

@@ -100,7 +100,7 @@ class Contender:
         self.num_steps, self.losses, self.seconds = 0, [], []
 
     def _plan(self, channel: int) -> watch.Plan:
-        fields: dict[str, Any] = {"look": "never"}
+        fields: dict[str, Any] = {}
         settings: list[tuple[str, Any]] = [(_TURNS, {"channel": channel, "steps": self._num_first})]
         if self._is_steady:
             settings.append((_STEADY, "keep"))

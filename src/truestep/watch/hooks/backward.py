@@ -10,8 +10,7 @@ from torch import Tensor
 
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.hooks.table import Observation
-from truestep.watch.script.host import on_host
-from truestep.watch.script.leaves import among_ourselves, is_readable, is_transformed, outline
+from truestep.watch.script.leaves import among_ourselves, is_readable, is_transformed
 from truestep.watch.script.tape import Tape
 
 
@@ -31,8 +30,6 @@ class Backward:
         losses = losses_of(args, kwargs)
         if chain is not None and how == "backward":
             chain.take_losses(losses)
-        # Known at the steps that are looked at.
-        facts = BackwardPass(how, *(_describe(losses) if tape.is_looked_at else (None, None, None)))
         under_way.backward_site = site = tape.sites.here(3)
         if tape.plan.inspect:
             under_way.loss = _read_at_once(losses)
@@ -43,7 +40,7 @@ class Backward:
             yield
         finally:
             under_way.end_backward()
-        tape.mark(facts, site, begun)
+        tape.mark(BackwardPass(how), site, begun)
         tape.emit("backward_ends", losses, how)
 
 
@@ -63,19 +60,3 @@ def _read_at_once(losses: tuple[Tensor, ...]) -> float | None:
     loss = losses[0]
     with among_ourselves():
         return loss.item() if loss.is_cpu and loss.numel() == 1 and not loss.is_complex() else None
-
-
-def _describe(losses: tuple[Tensor, ...]) -> tuple[Any, str | None, float | None]:
-    """Return shapes and the last operation, and the value if it is one."""
-    with among_ourselves():
-        node = losses[0].grad_fn if losses else None
-        return outline(losses), None if node is None else type(node).__name__, _value(losses)
-
-
-def _value(losses: tuple[Tensor, ...]) -> float | None:
-    """Read a loss; only in steps that are looked at, because that may wait for a device."""
-    if len(losses) != 1 or losses[0].numel() != 1 or losses[0].is_meta:
-        return None
-    if type(losses[0]) is not Tensor or losses[0].dtype.is_complex or losses[0].is_nested:
-        return None
-    return float(on_host(losses[0]).item())

@@ -127,6 +127,5 @@ def _introduce(tape: Tape, module: nn.Module, number: int) -> None:
         parameters = []
     with tape.among_ourselves():
         # A lazy module's parameters have no size before its first call.
-        sizes = [0 if nn.parameter.is_lazy(item) else item.numel() for item in parameters]
-        trainable = sum(size for size, item in zip(sizes, parameters, strict=True) if item.requires_grad)
-    tape.note(ModelUsed(number, type(module).__qualname__, sum(sizes), trainable))
+        size = sum(0 if nn.parameter.is_lazy(item) else item.numel() for item in parameters)
+    tape.note(ModelUsed(number, type(module).__qualname__, size))

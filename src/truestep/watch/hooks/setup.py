@@ -39,7 +39,7 @@ class Setup:
     def observe_group(self, /, *_: Any, **__: Any) -> Observation:
         """Note which rank of a process group this process has become."""
         yield
-        self._tape.note(GroupJoined(dist.get_rank(), dist.get_world_size(), dist.get_backend()))
+        self._tape.note(GroupJoined(dist.get_rank(), dist.get_world_size()))
 
     def _note(self, facts: Facts) -> None:
         if not _is_torch(calling_module(2)):

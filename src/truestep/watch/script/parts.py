@@ -84,8 +84,3 @@ def spread(items: list[T], most: int) -> list[T]:
 def is_plain(tensor: Any) -> bool:
     """Whether it is no subclass of a tensor, not sparse, and has values."""
     return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
-
-
-def is_real(tensor: Any) -> bool:
-    """Whether it is plain, and its values can be compared with each other."""
-    return is_plain(tensor) and not tensor.is_complex()

@@ -22,13 +22,15 @@ from truestep.base.redaction import redacted
 from truestep.errors import FolderUnusable
 from truestep.record import VERSION, Record
 from truestep.watch.evidence.kinds import NEVER_CUT, NOT_CHECKED, NUM_SHARED, UNREAD, Facts
-from truestep.watch.plan import NUM_FIRST, Plan
+from truestep.watch.plan import Plan
 from truestep.watch.script.interrupts import is_from_handler, reason_of
 from truestep.watch.script.sites import Sites
 from truestep.watch.script.under_way import UnderWay
-from truestep.watch.script.window import Window
+from truestep.watch.script.window import EVERY, Window
 
 _MAX_RAISED = 5
+_NUM_FIRST = 8
+"""Steps at the start whose values are read, also from an accelerator, for which the script then waits."""
 _MAX_KINDS = 50_000
 _MAX_THINGS = 4096
 """From so many of a kind on, those of a class share a number: a loss made anew in each step has no end."""
@@ -47,8 +49,6 @@ EVENTS = (
     "stepped_by_hand",  # what stands for the optimizer, its number
     "turned_by_hand",  # by a script that asked for gradients as a function's result
     "zero_begins",  # the optimizer or the module, and whether its gradients are zeroed in place
-    "zero_ends",
-    "clip_begins",  # the parameters, None if they come from a generator
     "clip_ends",  # the parameters, the first few if they come from a generator; the limit; what it returned
     "unscale_begins",  # the scaler of gradients, the optimizer
     "unscale_ends",
@@ -102,8 +102,8 @@ class Tape:
         self.window = Window(plan)
         """When all calls are observed: otherwise steps are only counted."""
         self.num_steps = 0
-        self._next_look = self._num_raised = 0
-        self.is_looked_at = plan.looks_at(0)
+        self._num_raised = 0
+        self.is_looked_at = True
         """Whether values are read at this step."""
         self.among_ourselves: Callable[[], AbstractContextManager[Any]] = nullcontext
         """Makes a context in which torch calls nothing of the user's, once torch is there."""
@@ -320,8 +320,7 @@ class Tape:
         """Count a step."""
         self.num_steps += 1
         self.window.is_whole = True
-        if self.is_looked_at or self.num_steps >= self._next_look:
-            self._set_look()
+        self._set_look()
         if self.plan.steps is not None and self.num_steps >= self.plan.steps:
             self.is_over = True
         if self.recorder is not None:
@@ -331,12 +330,12 @@ class Tape:
             act()
 
     def _set_look(self) -> None:
-        self.is_looked_at = self.plan.looks_at(self.num_steps)
-        if self.is_looked_at and self.num_steps >= NUM_FIRST and self.plan.look == "sampled":
+        """Set whether values are read at this step: the first few and some later ones."""
+        self.is_looked_at = self.num_steps < _NUM_FIRST
+        if self.num_steps >= _NUM_FIRST and self.num_steps % EVERY == 0:
             from truestep.base.device import module_in_use  # noqa: PLC0415 - the script imports torch, not we
 
             self.is_looked_at = module_in_use() is None  # reading would make the script wait for the device
-        self._next_look = self.plan.next_look(self.num_steps)
 
     def end_if_over(self) -> None:
         """Leave the script if enough steps were made."""

@@ -26,7 +26,7 @@ class Window:
 
     def __init__(self, plan: Plan) -> None:
         is_short = plan.operations is None or plan.operations[1] < FIRST
-        self.may_close = plan.inspect and plan.look == "sampled" and is_short and not plan.digests
+        self.may_close = plan.inspect and is_short and not plan.digests
         self.is_open = True
         self.is_swapping = True
         """Whether functions are put back outside of windows. What is compiled is guarded by who they are."""

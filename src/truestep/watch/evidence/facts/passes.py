@@ -12,7 +12,6 @@ class ModelUsed(NamedTuple):
     model: int
     class_name: str
     num_parameters: int
-    num_trainable: int
 
 
 @kind()
@@ -35,17 +34,12 @@ class ModeSet(NamedTuple):
     is_training: bool
 
 
-@kind(varies_from="loss")
+@kind()
 class BackwardPass(NamedTuple):
     """`backward()`, or `torch.autograd.grad`."""
 
     how: str
     """`backward` or `grad`."""
-    tensors: Any
-    """Shape and data type of what it begins at. This and the rest: only at steps that are looked at."""
-    operation: str | None
-    """The last operation, as autograd names it."""
-    loss: float | None
 
 
 @kind()

@@ -51,7 +51,6 @@ class GroupJoined(NamedTuple):
 
     rank: int
     size: int
-    backend: str
 
 
 @kind()
