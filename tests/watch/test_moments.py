@@ -38,7 +38,7 @@ def test_plain_loop(tmp_path: Path) -> None:
     assert process.num_steps == 10
     assert [moment.step for moment in process.of(OptimizerStep)] == list(range(10))
     assert [moment.facts.seed for moment in process.of(GeneratorSeeded)] == [3, 4, 0]
-    assert process.of(ClippingCalled)[0].facts == ClippingCalled("norm", 1.0, is_exhausted=False)
+    assert process.of(ClippingCalled)[0].facts == ClippingCalled("norm", is_exhausted=False)
     assert [moment.facts.is_grad_enabled for moment in process.of(ForwardPass)][-1] is False
     assert [moment.facts.is_training for moment in process.of(ModeSet)] == [True, False] * 2
     assert process.of(BatchFetched)[0].facts.tensors == [[[8, 4], "torch.float32"], [[8], "torch.int64"]]

@@ -17,7 +17,7 @@ from truestep.watch.evidence.phases import phase_shares, phase_words
 SCRIPTS = Path(__file__).parent / "scripts"
 WARM, STEPS = 4, 40
 """Of the scripts' own profiler."""
-BATCH, BACKWARD = BatchFetched(0, ()), BackwardPass("backward", (), None, None)
+BATCH, BACKWARD = BatchFetched(0, ()), BackwardPass("backward")
 
 
 def moment(facts: Facts, begin: float, end: float) -> Moment[Any]:
@@ -34,7 +34,7 @@ def update(begin: float, end: float) -> Moment[Any]:
     return moment(OptimizerStep(0, counts=True, rates=None), begin, end)
 
 
-MODELS = [moment(ModelUsed(model, "Net", size, size), 0, 0) for model, size in ((0, 10), (1, 0))]
+MODELS = [moment(ModelUsed(model, "Net", size), 0, 0) for model, size in ((0, 10), (1, 0))]
 
 
 def cut(*moments: Moment[Any]) -> dict[str, float]:
@@ -52,7 +52,7 @@ def test_a_step_is_cut_without_gaps_and_the_loss_belongs_to_forward() -> None:
         forward(6, 6.5, model=1),  # a loss that is a module
         moment(GradientsZeroed(0, None), 7, 8),
         moment(BACKWARD, 9, 12),
-        moment(ClippingCalled("norm", 1.0, 2, is_exhausted=False), 12, 13),
+        moment(ClippingCalled("norm", is_exhausted=False), 12, 13),
         update(13, 15),
     )
     assert found == {"data": 2, "forward": 4, "backward": 3, "optimizer": 4, "other": 2}
@@ -110,7 +110,7 @@ def test_p70_shares_agree_with_the_totals_of_torch_profiler(
     words = watch.command(
         SCRIPTS / arguments[0],
         (*arguments[1:], "--profiler", str(path)),
-        plan=watch.Plan(look="never"),
+        plan=watch.Plan(),
         folder=tmp_path,
     )
     done = subprocess.run(words, cwd=SCRIPTS, capture_output=True, text=True, check=False)

@@ -24,8 +24,7 @@ _CALLS: dict[str, dict[int, str]] = {
 _FUTEX_PRIVATE = 128
 _PROC = Path("/proc")
 _STATE, _PARENT = 0, 1
-"""Where the state is in `/proc/PID/stat`, after the name; the times are further on."""
-_USER_TIME, _SYSTEM_TIME = 11, 12
+"""Where the state is in `/proc/PID/stat`, after the name."""
 
 
 def wait_of(pid: int, *, thread: int | None = None) -> tuple[Wait, int]:
@@ -90,14 +89,6 @@ def parent_of(pid: int) -> int:
     """Return the process that has started this one; 0 if that is not known."""
     fields = _stat(pid)
     return int(fields[_PARENT]) if fields else 0
-
-
-def cpu_s(pid: int) -> float | None:
-    """Return the time for which a process has computed."""
-    fields = _stat(pid)
-    if not fields:
-        return None
-    return (int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME])) / os.sysconf("SC_CLK_TCK")
 
 
 def threads_of(pid: int) -> list[int]:

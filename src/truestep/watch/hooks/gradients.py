@@ -50,7 +50,7 @@ class Gradients:
         site = tape.sites.here(3)
         begun = perf_counter_ns()
         result = yield args
-        tape.mark(ClippingCalled(how, limit, first == []), site, begun)
+        tape.mark(ClippingCalled(how, first == []), site, begun)
         tape.emit("clip_ends", parameters if first is None else first, limit, result)
 
     def observe_unscale(self, scaler: Any, optimizer: Any) -> Observation:

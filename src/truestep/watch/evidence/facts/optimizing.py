@@ -28,7 +28,6 @@ class ClippingCalled(NamedTuple):
 
     how: str
     """By `norm` or by `value`."""
-    limit: float | None
     is_exhausted: bool
     """Whether the parameters came from an iterator that had none left."""
 
