@@ -85,7 +85,7 @@ class Steps:
         caller = frame.f_back
         place = (caller.f_code, caller.f_lasti) if caller is not None else (None, 0)
         if not tape.window.is_open and tape.under_way.thread == get_ident():
-            if place in self._places and id(optimizer) in self._known:
+            if place in self._places and self._known.get(id(optimizer), (None,))[0] in self._facts:
                 self._frame, self._begun = id(frame), None
                 return
             tape.come_near(AFTER_CHANGE)
@@ -111,8 +111,23 @@ class Steps:
         try:
             if begun is not None:
                 self._note(optimizer, begun)
-            elif self._known[id(optimizer)][0] in self._facts:
-                self._count(optimizer)
+                return
+            # Between windows: each step is counted, with few calls of ours.
+            number = self._known[id(optimizer)][0]
+            counts = self._turns.take(number)
+            site, facts = self._facts[number]
+            noted = facts[counts]
+            for group, rate in zip(optimizer.param_groups, self._rates[number], strict=False):
+                now = group.get("lr")
+                if now is not rate and (type(now) is not float or now != rate):
+                    noted = noted._replace(rates=self._changed_rates(optimizer, number))
+                    break
+            self._tape.mark(noted, site, perf_counter_ns())
+            if counts:
+                self._tape.num_steps = step = self._tape.num_steps + 1
+                is_half = step & (EVERY - 1) == EVERY - LATER // 2
+                if step & _LAST < 2 or is_half or step in self._tape.window.starts:
+                    self._move(step)
         except Exception as error:  # noqa: BLE001 - reported
             self._guard.fail(error)
 
@@ -157,24 +172,6 @@ class Steps:
             return None
         self._rates[number] = rates
         return rates if all(isinstance(rate, int | float) for rate in rates) else None
-
-    def _count(self, optimizer: Optimizer) -> None:
-        """Count a step that was not observed."""
-        tape = self._tape
-        number = self._known[id(optimizer)][0]
-        counts = self._turns.take(number)
-        site, facts = self._facts[number]
-        noted = facts[counts]
-        for group, rate in zip(optimizer.param_groups, self._rates[number], strict=False):
-            now = group.get("lr")
-            if now is not rate and (type(now) is not float or now != rate):
-                noted = noted._replace(rates=self._changed_rates(optimizer, number))
-                break
-        tape.mark(noted, site, perf_counter_ns())
-        if counts:
-            tape.num_steps = step = tape.num_steps + 1
-            if step & _LAST < 2 or step in tape.window.starts or step & (EVERY - 1) == EVERY - LATER // 2:
-                self._move(step)
 
     def _move(self, step: int) -> None:
         """A step begins at which more than counting is due."""

@@ -12,13 +12,15 @@ from truestep.watch.evidence.operation import PHASES, Row
 from truestep.watch.operations import recorder
 from truestep.watch.operations.recorder import Mode, OperationRecorder
 from truestep.watch.operations.traces import OperationSchema
-from truestep.watch.operations.windows import Windows
 from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
 
 _SETUP = PHASES.index("setup")
 _MAX_PER_STEP = 4096
 _MAX_PER_PLACE = 128
+_MAX_VISITS = 2
+_MAX_LATE = 16
+"""Calls that are looked at beyond the first steps: a script may make a new module for each task."""
 _NUM_AFTER = 48
 """Operations after a forward pass in evaluation that are noted: they compare what it gave with the labels."""
 
@@ -39,7 +41,13 @@ class LightRecorder(OperationRecorder):
         super().__init__(tape)
         self._is_own = tape.sites.is_own
         self._models = tape.things("model")
-        self._windows = Windows()
+        self._met: set[int] = set()
+        self._num_visits: dict[tuple[int, int], int] = {}
+        self._num_late = self._num_noted = 0
+        self._is_visit = False
+        """Whether it is on for one forward pass in evaluation, and for what is done with its result."""
+        self._is_after = False
+        """Whether that pass has returned."""
         # Code and how often it has called an operation in this step.
         self._places: dict[tuple[int, int, int], list[Any]] = {}
         self._views: set[tuple[int, int]] = set()
@@ -61,7 +69,7 @@ class LightRecorder(OperationRecorder):
         super().move(num_steps)
         self._traces.forget_passing(is_end=not self._is_entered)
         self._places.clear()
-        self._windows.num_noted = 0
+        self._num_noted = 0
         self._views.clear()
 
     def _open(self) -> None:
@@ -71,7 +79,7 @@ class LightRecorder(OperationRecorder):
 
     def close(self) -> None:
         """Note nothing more, and write the rest."""
-        self._windows.is_visit = self._windows.is_after = False
+        self._is_visit = self._is_after = False
         self._away = None
         if self._is_entered:
             self._tape.ignore(*self._while_on.values())
@@ -85,41 +93,50 @@ class LightRecorder(OperationRecorder):
         if number not in self._sizes:
             self._sizes[number] = sum(item.numel() for item in parts.parameters(module))
         # One without weights, as a loss, is part of what is done with the model's output.
-        is_loss = self._windows.is_after and not self._sizes[number]
+        is_loss = self._is_after and not self._sizes[number]
         if self._is_entered and not is_loss:
-            if self._windows.is_visit:
+            if self._is_visit:
                 self._close_outside()
             self._resume()
         if self.is_open and not is_loss:
-            self._windows.meet(number)
+            self._met.add(number)
         elif not is_loss:
             self._open_for(number, module)
 
     def _open_for(self, number: int, module: Any) -> None:
-        """Begin to note for a call of a module, if it is off and has not seen one like this."""
-        if self._is_entered or self._windows.is_over:
+        """Begin to note for a module's first call in training, and a place's first ones in evaluation.
+
+        Places of the user's that call in evaluation differ in what they do with the result.
+        """
+        if self._is_entered or self._num_late >= _MAX_LATE:
             return
-        is_training = _is_training(module)
-        site = 0 if is_training else self._tape.sites.here(3)
-        if self._windows.opens_for(number, site, is_training=is_training):
-            self._windows.num_noted = 0
+        if _is_training(module):
+            is_new = number not in self._met
+            self._met.add(number)
+        else:
+            place = (number, self._tape.sites.here(3))
+            num = self._num_visits[place] = self._num_visits.get(place, 0) + 1
+            is_new = self._is_visit = num <= _MAX_VISITS
+        self._num_late += is_new
+        if is_new:
+            self._num_noted = 0
             self._open()
 
     def leave_forward(self, module: Any, *_: Any) -> None:
         """It has returned."""
-        if self._windows.is_visit and not self._windows.is_after and not _is_training(module):
+        if self._is_visit and not self._is_after and not _is_training(module):
             if torch.is_inference_mode_enabled():
                 self.close()
             else:
-                self._windows.is_after = True
-                self._windows.num_noted = max(self._windows.num_noted, _MAX_PER_STEP - _NUM_AFTER)
+                self._is_after = True
+                self._num_noted = max(self._num_noted, _MAX_PER_STEP - _NUM_AFTER)
 
     def meet_backward(self, *_: Any) -> None:
         """A backward pass begins. That of a large model is not noted: it would take too much memory.
 
         Tensors that Python has seen are freed later, and the heap is left with holes of their size.
         """
-        if self._windows.is_visit and not self._tape.under_way.is_inside:
+        if self._is_visit and not self._tape.under_way.is_inside:
             self.close()
         if self._is_entered:
             self._resume()
@@ -143,7 +160,7 @@ class LightRecorder(OperationRecorder):
         if self._is_entered and not self.is_open:
             if self._callers.is_setup:
                 self.is_open = True
-                self._windows.num_noted = 0
+                self._num_noted = 0
             else:
                 self._close_outside()
 
@@ -178,8 +195,8 @@ class LightRecorder(OperationRecorder):
         if row.phase == _SETUP:
             self._traces.num_lasting = row.index + 1
         super()._keep(row)
-        self._windows.num_noted += 1
-        if self._windows.num_noted >= _MAX_PER_STEP:
+        self._num_noted += 1
+        if self._num_noted >= _MAX_PER_STEP:
             self.is_open = False  # until the next step, or the first forward pass
 
 

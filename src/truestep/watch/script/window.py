@@ -3,9 +3,7 @@
 Owns the calendar of steps and the swapping of functions. What is observed is in the tables of hooks.
 """
 
-import sys
 from collections.abc import Iterable
-from types import ModuleType
 from typing import Any
 
 from truestep.watch.plan import Plan
@@ -15,7 +13,6 @@ EVERY, PROBE_EVERY = 256, 16
 _NUM_CHANGES = 4
 _SECOND = 2
 """Between the first two epochs much is compared: the second one is observed for longer."""
-_ENGINES = ("numpy", "torch", "truestep")
 
 Row = tuple[Any, str, Any, Any]
 """An owner, the name of a function in it, what was there before (None: a base class has it), and ours."""
@@ -33,9 +30,6 @@ class Window:
         self._until = FIRST
         self._num_changes: dict[tuple[Any, ...], int] = {}
         self._rows: list[Row] = []
-        self._given: list[Row] = []
-        """Names of modules that have imported one of the functions."""
-        self._scanned: set[int] = set()
         self.starts = {2**power - AFTER_CHANGE // 2 for power in range(5, 8)}
         """Steps at which a window begins, besides those that the calendar has in every so many."""
         if plan.steps is not None:
@@ -77,15 +71,12 @@ class Window:
         self.end_probe()
         self.is_open = True
         self._swap(self._rows)
-        self._swap(self._given)
 
     def close(self) -> None:
-        """Put the script's own functions back, also where modules have imported ours by name."""
+        """Put the script's own functions back. Where a module has imported ours by name, they do nothing."""
         self.is_open = False
         if self.is_swapping:
-            self._scan()
             self._swap(reversed(self._rows), is_back=True)
-            self._swap(self._given, is_back=True)
 
     def begin_probe(self, row: Row) -> None:
         """Put one function in place for once."""
@@ -113,21 +104,3 @@ class Window:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before if is_back else made)
-
-    def _scan(self) -> None:
-        """Find our functions in modules that have arrived since the last time."""
-        ours = {
-            id(made): (before, made) for owner, _, before, made in self._rows if type(owner) is ModuleType
-        }
-        for key, module in [*sys.modules.items()]:
-            if id(module) in self._scanned or not isinstance(module, ModuleType):
-                continue
-            self._scanned.add(id(module))
-            if key.partition(".")[0] in _ENGINES:
-                continue
-            for name, value in [*vars(module).items()]:
-                before, made = ours.get(id(value), (None, None))
-                if value is made and made is not None:
-                    while id(before) in ours:  # of several around one function
-                        before = ours[id(before)][0]
-                    self._given.append((module, name, before, made))
