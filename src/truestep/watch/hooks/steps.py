@@ -190,7 +190,7 @@ class Steps:
         original = torch.autograd.backward
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if window.is_probing and tape.is_on and under_way.thread == get_ident():
+            if window.probe is not None and tape.is_on and under_way.thread == get_ident():
                 window.end_probe()
                 losses = losses_of(args, kwargs)
                 tape.emit("probed", losses)

@@ -90,7 +90,7 @@ def put(  # limits: they read like a table
                 made[id(original)] = _make(hook, act, original, tape=tape, owners=owners)
             _set(*owner, made[id(original)])
             if hook.when == WINDOW and tape is not None:
-                tape.window.add(_in_place[-1])
+                tape.window.rows.append(_in_place[-1])
 
 
 def _make(  # limits: private to this module
@@ -226,8 +226,7 @@ def observing(  # limits: private to this package
     guard = Guard(tape, hook.target)
     is_outermost, is_everywhere, under_way = hook.is_outermost, hook.is_everywhere, tape.under_way
     window, is_always = tape.window, hook.when == ALWAYS
-    enter = _begin if hook.rank is None else functools.partial(under_way.enter, hook.rank)
-    leave = _end if hook.rank is None else under_way.leave
+    rank = hook.rank
 
     # torch's profiler reads the argument `self` of the function that stands for Module.__call__, and ends the
     # process if there is none.
@@ -236,7 +235,8 @@ def observing(  # limits: private to this package
             args = (self, *args)
         pending = None
         is_on = guard.is_working and (tape.is_on or is_everywhere) and (is_always or window.is_open)
-        is_on = is_on and not (is_outermost and under_way.is_inside) and enter()
+        is_on = is_on and not (is_outermost and under_way.is_inside)
+        is_on = is_on and (rank is None or under_way.enter(rank))
         try:
             if is_on:
                 try:
@@ -257,18 +257,10 @@ def observing(  # limits: private to this package
                 raise
             return result if pending is None else guard.end(pending, result)
         finally:
-            if is_on:
-                leave()
+            if is_on and rank is not None:
+                under_way.leave()
 
     return unseen(call, original)
-
-
-def _begin() -> bool:
-    return True
-
-
-def _end() -> None:
-    pass
 
 
 class Guard:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from truestep.watch.evidence.operation import PHASES, Row
-from truestep.watch.operations import recorder
-from truestep.watch.operations.recorder import Mode, OperationRecorder
+from truestep.watch.hooks.table import put
+from truestep.watch.operations.recorder import HOOKS, Mode, OperationRecorder
 from truestep.watch.operations.traces import OperationSchema
 from truestep.watch.script import parts
 from truestep.watch.script.tape import Tape
@@ -29,7 +29,9 @@ def watch(tape: Tape) -> None:
     """Note operations in the steps that the plan names; lightly if rules read them, and nobody their bits."""
     if tape.plan.operations is not None:
         is_light = tape.plan.inspect and tape.plan.bits == "none"
-        recorder.watch(tape, LightRecorder(tape) if is_light else OperationRecorder(tape))
+        tape.recorder = LightRecorder(tape) if is_light else OperationRecorder(tape)
+        put(tape, HOOKS, tape.recorder)
+        tape.recorder.move(tape.num_steps)
 
 
 class LightRecorder(OperationRecorder):

@@ -22,7 +22,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.utils import _python_dispatch as dispatch
 
 from truestep.watch.evidence.operation import HAS_GENERATOR, IS_RANDOM, IS_UNINITIALISED, PHASES, Row
-from truestep.watch.hooks.table import Function, Hook, Observation, drop_frames, hide, put
+from truestep.watch.hooks.table import Function, Hook, Observation, drop_frames, hide
 from truestep.watch.operations.callers import Caller, Callers, frame_above
 from truestep.watch.operations.traces import (
     Given,
@@ -43,13 +43,6 @@ _BLOCK = 512
 _MAX_NEW_NODES = 64
 _FORWARD, _BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 _NOWHERE = (0, 0, 0)
-
-
-def watch(tape: Tape, recorder: "OperationRecorder") -> None:
-    """Note operations in the steps that the plan names."""
-    tape.recorder = recorder
-    put(tape, HOOKS, recorder)
-    recorder.move(tape.num_steps)
 
 
 class Mode(dispatch.TorchDispatchMode):

@@ -29,18 +29,16 @@ class Window:
         """Whether functions are put back outside of windows. What is compiled is guarded by who they are."""
         self._until = FIRST
         self._num_changes: dict[tuple[Any, ...], int] = {}
-        self._rows: list[Row] = []
+        self.rows: list[Row] = []
+        """Functions that are ours in windows, and their own outside of them."""
         self.starts = {2**power - AFTER_CHANGE // 2 for power in range(5, 8)}
         """Steps at which a window begins, besides those that the calendar has in every so many."""
         if plan.steps is not None:
             self.starts |= {plan.steps - AFTER_CHANGE, plan.steps}
         self.is_whole = True
         """Whether the step under way was observed from its beginning."""
-        self._probe: Row | None = None
-
-    def add(self, row: Row) -> None:
-        """A function is ours from now on, and outside of windows its own."""
-        self._rows.append(row)
+        self.probe: Row | None = None
+        """A function that is ours for one call."""
 
     def extend(self, step: int, num_steps: int) -> None:
         """Observe this step and those after it, so many in all."""
@@ -70,29 +68,24 @@ class Window:
         """Put our functions in place."""
         self.end_probe()
         self.is_open = True
-        self._swap(self._rows)
+        self._swap(self.rows)
 
     def close(self) -> None:
         """Put the script's own functions back. Where a module has imported ours by name, they do nothing."""
         self.is_open = False
         if self.is_swapping:
-            self._swap(reversed(self._rows), is_back=True)
+            self._swap(reversed(self.rows), is_back=True)
 
     def begin_probe(self, row: Row) -> None:
         """Put one function in place for once."""
-        self._probe = row
+        self.probe = row
         self._swap([row])
-
-    @property
-    def is_probing(self) -> bool:
-        """Whether it is still to be called."""
-        return self._probe is not None
 
     def end_probe(self) -> None:
         """Take it away."""
-        if self._probe is not None:
-            self._swap([self._probe], is_back=True)
-            self._probe = None
+        if self.probe is not None:
+            self._swap([self.probe], is_back=True)
+            self.probe = None
 
     def _swap(self, rows: Iterable[Row], *, is_back: bool = False) -> None:
         """Replace functions; what somebody else has put there meanwhile stays."""
