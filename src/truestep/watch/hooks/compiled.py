@@ -10,7 +10,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from truestep.watch.hooks.table import remove
+from truestep.watch.hooks.table import remove, when_removed
 from truestep.watch.script.tape import Tape
 
 _IN_SCRIPT = ("truestep.watch", "truestep.show", "truestep.replay", "truestep.tune")
@@ -30,7 +30,9 @@ def watch_compiler(tape: Tape) -> None:
         if not tape.sites.is_engine(code.co_filename):
             tape.attempt(lambda tape: _step_aside(tape, code))
 
-    sys.modules["torch._dynamo.callback"].callback_handler.register_start_callback(begins)
+    callbacks = sys.modules["torch._dynamo.callback"].callback_handler.start_callbacks
+    callbacks.append(begins)
+    when_removed(lambda: callbacks.remove(begins) if begins in callbacks else None)
 
 
 @cache
