@@ -7,6 +7,9 @@ parameters, and passes that depend on each other are not reported.
 
 Also a second backward pass from the same loss before one step, which adds the same gradients again.
 
+Also a first step that applies one micro-batch, or one more than the steps after it: `step % N == 0` is true
+at step 0. A shorter step at the end of an epoch and steps that grow are not reported.
+
 ## Why it matters
 The step is too large by the number of micro-batches, unless the optimizer divides by the gradient's size, as
 Adam does. The learning rate does not mean the same as in the same training without accumulation, clipping
@@ -14,11 +17,12 @@ sets in earlier, and changing the number of micro-batches changes the result.
 
 ## How to fix
 Divide the loss by the number of micro-batches in the step before you call `backward()`. If one loss is
-differentiated twice, remove one of the two calls.
+differentiated twice, remove one of the two calls. Test `(step + 1) % N == 0` if `step` counts from 0.
 """
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 from math import prod
 
 from truestep.rules import Edit, Evidence, Finding, Meta, Source
@@ -37,6 +41,7 @@ from truestep.watch.evidence.facts.optimizing import (
     OptimizerStep,
 )
 from truestep.watch.evidence.facts.passes import BackwardPass
+from truestep.watch.evidence.facts.structure import CheckpointLoaded
 
 RULE = Meta(
     code="LOOP03",
@@ -48,12 +53,15 @@ _MIN_STEPS = 2
 _MAX_FORWARDS = 6
 _NEAR = 1.5
 _TOLERANCE = 0.02
+_MIN_WINDOWS = 3
+_MAX_SHOWN = 6
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Find accumulation without division, and losses that count twice."""
     yield from _check_repeats(evidence)
     passes = find_passes(evidence)
+    yield from _check_sizes(evidence, passes)
     found: dict[tuple[str | None, int | None], list[tuple[Moment[GradientsApplied], list[Pass]]]] = {}
     cleared = set()
     for moment in evidence.of(GradientsApplied):
@@ -109,6 +117,44 @@ def _check_repeats(evidence: Evidence) -> Iterator[Finding]:
             fix="Remove the second backward().",
             severity=None if _is_by_hand(evidence, moment) else "info",
         )
+
+
+def _check_sizes(evidence: Evidence, passes: dict[int, Pass]) -> Iterator[Finding]:
+    """Find a first step that applies another number of micro-batches than those after it."""
+    steps = grouped(evidence.of(GradientsApplied), "facts.optimizer")
+    for moments in () if evidence.has(CheckpointLoaded) else steps.values():  # one may begin within a step
+        groups = [[passes[number] for number in item.facts.passes if number in passes] for item in moments]
+        sizes = [len(item.facts.passes) for item in moments]
+        if not _is_first_uneven(sizes) or not all(map(_are_micro_batches, groups[:_MIN_WINDOWS])):
+            continue
+        ways = {(item.place, item.facts.stack, _weight(item.graph)) for group in groups for item in group}
+        if (
+            len(ways) == 1
+            and [*map(len, groups)] == sizes
+            and all(item.facts.factor is None for item in moments)
+            and _is_by_hand(evidence, groups[0][0].moment)
+        ):
+            yield Finding.at(
+                moments[0],
+                f"the first step applies {sizes[0]} micro-batch{'es' * (sizes[0] > 1)}, and the next ones "
+                f"{sizes[1]}",
+                step=moments[0].step + 1,
+                evidence=f"steps apply {', '.join(map(str, sizes[:_MAX_SHOWN]))} backward passes of line "
+                f"{groups[0][0].moment.line}, each counts with factor {_weight(groups[0][0].graph):.3g}",
+                fix="Run the step after every N-th micro-batch: (step + 1) % N == 0 if step counts from 0.",
+            )
+
+
+def _is_first_uneven(sizes: list[int]) -> bool:
+    """Whether steps are of one size, but for the first and for shorter ones at the end of an epoch."""
+    first, *others = sizes
+    usual = max(others, default=0)
+    if first == usual or first not in {1, usual + 1} or usual < 2:
+        return False
+    begins = [number for number, size in enumerate(others) if size < usual]
+    return others[: _MIN_WINDOWS - 1] == [usual] * (_MIN_WINDOWS - 1) and all(
+        after - before >= _MIN_WINDOWS or others[after] == first for before, after in pairwise(begins)
+    )
 
 
 def _cost(
