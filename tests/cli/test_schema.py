@@ -24,7 +24,7 @@ from truestep.rules import Evidence, find_rules
 from truestep.rules.env._machine import Machine
 from truestep.watch import Script
 from truestep.watch.evidence.kinds import Place
-from truestep.watch.evidence.standing import Standing
+from truestep.watch.evidence.stalls import Standing
 
 jsonschema = pytest.importorskip("jsonschema")
 

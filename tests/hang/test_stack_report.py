@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from truestep.hang import Patrol
-from truestep.watch.evidence.standing import Standing
+from truestep.watch.evidence.stalls import Standing
 from truestep.watch.script import collectives
 
 # One process without torch, with short waits: the main thread stops at its last lines.

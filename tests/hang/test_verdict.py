@@ -12,7 +12,7 @@ from truestep.hang import Patrol, Verdict, find_cause, find_verdict
 from truestep.hang.text import as_text
 from truestep.hang.verdict import name_ranks
 from truestep.watch.evidence.kinds import Place
-from truestep.watch.evidence.standing import Collective, Standing
+from truestep.watch.evidence.stalls import Collective, Standing
 
 
 def waits(rank: int, name: str = "all_reduce", *, size: int = 4, line: int = 1, **more: Any) -> Standing:

@@ -14,7 +14,7 @@ from truestep import watch
 from truestep.watch.digests.chain import settings_of
 from truestep.watch.digests.fold import fold, fold_nest
 from truestep.watch.evidence.facts.surroundings import GeneratorSeeded
-from truestep.watch.script.leaves import outline, walk
+from truestep.watch.script.nested_tensors import outline, walk
 from truestep.watch.script.tape import Tape
 
 LARGE = 9000

@@ -17,7 +17,7 @@ from typing import Any
 from truestep.errors import UsageError
 from truestep.watch.evidence import kernel
 from truestep.watch.evidence.kinds import Place
-from truestep.watch.evidence.standing import INIT, NEW_GROUP, Collective, Doing, Standing
+from truestep.watch.evidence.stalls import INIT, NEW_GROUP, Collective, Doing, Standing
 
 _LOOK_S = 2.0
 """For how long the threads must not have run to count as standing still."""

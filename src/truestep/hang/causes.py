@@ -13,7 +13,7 @@ from pathlib import Path
 
 from truestep.hang.verdict import Verdict, differs, name_ranks
 from truestep.watch.evidence.kinds import Place
-from truestep.watch.evidence.standing import INIT, NEW_GROUP, Standing
+from truestep.watch.evidence.stalls import INIT, NEW_GROUP, Standing
 
 _RANK = re.compile(r"rank|is_(?:main|master|primary|first)|is_global_zero|should_save", re.IGNORECASE)
 _EVALUATION = re.compile(r"eval|valid|\btest(?!ing_)", re.IGNORECASE)

@@ -12,7 +12,7 @@ from pathlib import Path
 from truestep.hang.causes import Cause, find_cause
 from truestep.hang.verdict import Verdict, find_verdict
 from truestep.watch.evidence import kernel
-from truestep.watch.evidence.standing import ASK, Standing
+from truestep.watch.evidence.stalls import ASK, Standing
 
 _LOOK_S = 0.5
 _SURE_S = 1.5

@@ -8,14 +8,14 @@ from pathlib import Path
 from truestep.hang.causes import Cause, read_source
 from truestep.hang.verdict import Verdict, differs, name_ranks
 from truestep.watch.evidence.kinds import Place
-from truestep.watch.evidence.standing import Collective, Standing
+from truestep.watch.evidence.stalls import Collective, Standing
 
 _MAX_SIDES = 6
 _MAX_CODE = 70
 
 
 def as_text(verdict: Verdict, cause: Cause | None) -> str:
-    """Return all lines: who waits where, who is elsewhere, the difference, the cause and the fix."""
+    """Return all lines: which ranks wait where, which are elsewhere, the difference, cause and fix."""
     since_s = max(item.since_s for item in verdict.waiting)
     failed = next((item.error for item in verdict.waiting if item.error), "")
     if failed:

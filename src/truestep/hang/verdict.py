@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from truestep.watch.evidence.standing import Collective, Standing
+from truestep.watch.evidence.stalls import Collective, Standing
 
 _SAME_SIZES = ("all_reduce", "allreduce", "broadcast", "reduce", "all_gather", "allgather", "reduce_scatter")
 """Collectives in which all ranks bring equally large tensors of one kind."""

@@ -15,7 +15,7 @@ from truestep.report.thin import Series, smooth, thin
 
 NUM_COLOURS = 8
 REST = "everything else"
-"""The part of a whole that nobody asked about."""
+"""The name of the remaining part of a whole."""
 _FAR = 400
 """Values that are farther apart than by this factor are drawn on a logarithmic scale."""
 _MAX_DRAWN = 1e300
@@ -55,7 +55,7 @@ class Scale:
     is_log: bool = False
 
     def place(self, value: float) -> float:
-        """Return where a number is."""
+        """Return the place of a number."""
         value = math.log10(max(value, 5e-324)) if self.is_log else min(max(value, -_MAX_DRAWN), _MAX_DRAWN)
         return (value - self.low) / (self.high - self.low)
 
@@ -211,7 +211,7 @@ def _signs(signs: Mapping[str, Sequence[Mark]], across: Scale) -> list[Markup]:
 
 
 def shares(title: str, parts: Mapping[str, float], *, unit: str) -> Chart:
-    """Return how a whole is made up: a row for each part."""
+    """Return the parts of a whole as a table, a row for each."""
     rows = [(part, _bar(share)) for part, share in parts.items()]
     return Chart(title=title, words="", drawing=table(("part", unit), rows, label=title))
 

@@ -30,7 +30,7 @@ class Series:
 
 
 def thin(series: Series, *, max_points: int = 4000) -> Series:
-    """Return at most about so many points: of each stretch the first, lowest, highest and last.
+    """Return about `max_points` at most: the first, lowest, highest and last of each stretch.
 
     A curve through them covers the same pixels as one through all. The first value of each stretch that is no
     number is kept too, so that a single NaN in a million steps is still there.

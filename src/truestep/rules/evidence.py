@@ -17,7 +17,7 @@ from truestep.watch import Moment, Operation, Process
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.evidence.kinds import Place
 from truestep.watch.evidence.moment import Observed
-from truestep.watch.evidence.standing import Standing
+from truestep.watch.evidence.stalls import Standing
 
 
 @dataclass(frozen=True)

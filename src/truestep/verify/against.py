@@ -53,7 +53,7 @@ def judge(
     found: Split | None,
     is_same_torch: bool,
 ) -> tuple[bool, FoundCause]:
-    """Return whether two versions differ by rounding alone, and what is told of it."""
+    """Return whether two versions differ by rounding alone, and the sentence about it."""
     evidence: list[str] = []
     tolerance, dtype = _tolerance(found)
     apart = _apart(ours, theirs, divergence.place)

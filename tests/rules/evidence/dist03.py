@@ -2,7 +2,7 @@
 
 from truestep.rules import Evidence
 from truestep.watch.evidence.kinds import Place
-from truestep.watch.evidence.standing import Collective, Standing
+from truestep.watch.evidence.stalls import Collective, Standing
 
 
 def _recorded(*names: str) -> Evidence:

@@ -15,15 +15,15 @@ from truestep.report.runs import Facts, Life, Mark
 Status = Literal["waiting", "running", "done", "stopped", "killed", "unknown"]
 
 _RATE_STEPS = 200
-"""The rate is that of the last so many steps."""
+"""The rate is taken over at most this many of the last steps."""
 _RATE_S = 15.0
-"""And over at most so long, so that it is today's."""
+"""And over at most this time, so that it is current."""
 _OWN = ("loss", "steps_per_s", "data_wait_s", "time_s", "step")
-"""Names of curves and columns that are not the script's."""
+"""Names of curves and columns that the script did not choose."""
 
 
 class Live:
-    """A run as it stands. `poll` brings it up to date; a run that has not begun is an empty one."""
+    """The current state of a run. `poll` updates it; a run that has not begun is empty."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -31,7 +31,7 @@ class Live:
         self.facts = Facts()
         """What the record says."""
         self.version = 0
-        """How often the record was found to have grown."""
+        """How many times the record has grown."""
         self.alive: list[bool | None] = []
         """Of the processes of the last start, by rank, whether they run; None: on another machine."""
 
@@ -47,7 +47,7 @@ class Live:
 
     @property
     def status(self) -> Status:
-        """Whether it waits to begin, runs, is done, stopped before its end, or was killed."""
+        """The state: waiting, running, done, stopped before its end, or killed."""
         if not self.lives:
             return "waiting"
         if self.lives[-1].is_ended:
@@ -103,14 +103,14 @@ class Live:
         return (len(ended_s) - 1 - first) / seconds if seconds > 0 else None
 
     def left_s(self) -> float | None:
-        """Return in how many seconds it will be done, if it runs and that can be told."""
+        """Return the seconds left, if it runs and they can be estimated."""
         rate = self.rate()
         if self.status not in ("running", "unknown") or self.end is None or not rate:
             return None
         return max(self.end - self.cursor, 0) / rate
 
     def wait_share(self) -> float | None:
-        """Return which share of the time the last steps waited for their data."""
+        """Return the share of time that the last steps spent waiting for data."""
         waits, rate = self.facts.wait_s, self.rate()
         if not waits or rate is None:
             return None

@@ -1,6 +1,6 @@
 """Order in source text: whether the order in which an expression gives its items decides anything further on.
 
-Owns following a value through assignments and loops of one file. Where it cannot tell, it says no.
+Follows a value through assignments and loops of one file. If it is unsure, the answer is no.
 """
 
 import ast
@@ -49,7 +49,7 @@ class ValueFlow:
         self._defined = {node.name for node in walk(self.tree) if isinstance(node, Function | ast.ClassDef)}
 
     def decided_at(self, node: ast.AST, depth: int = 0) -> ast.AST | None:
-        """Return where the order of an expression's items begins to matter; None if nowhere, or unknown."""
+        """Return where the order of an expression's items matters; None if nowhere, or if it is unknown."""
         parent = self._parents.get(node)
         if parent is None or depth > _MAX_DEPTH:
             return None

@@ -45,7 +45,7 @@ def is_observed(evidence: Evidence) -> bool:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    """Find models that are their own target."""
+    """Find models that serve as their own target."""
     places: set[tuple[str | None, int | None]] = set()
     for moment in evidence.of(ModelRefilled):
         facts = moment.facts
@@ -82,7 +82,7 @@ def _called_names(source: Source) -> Iterator[str]:
 
 
 def _find_aliases(evidence: Evidence, places: set[tuple[str | None, int | None]]) -> Iterator[Finding]:
-    """Find targets by name that are called and are the very model that is trained."""
+    """Find calls of targets, known by name, that are the trained model itself."""
     trained = {moment.facts.model for moment in evidence.of(OptimizerOwns) if moment.facts.num_trained}
     for source in evidence.sources:
         at_line: dict[int, set[int]] = {}

@@ -4,8 +4,8 @@ Owns the snapshot format and its folder. Leaves what goes into a snapshot, and w
 """
 
 from truestep.run.checkpoint.background import BackgroundSaver
-from truestep.run.checkpoint.crew import Crew
 from truestep.run.checkpoint.parts import targets_of
+from truestep.run.checkpoint.saving_group import Crew
 from truestep.run.checkpoint.snapshot import Snapshot
 from truestep.run.checkpoint.state import pack
 from truestep.run.checkpoint.store import Damage, Store

@@ -17,9 +17,9 @@ from truestep.base.runfiles import explained, make_folder, require_own, sync_fol
 from truestep.errors import DamagedSnapshot, SaveFailed, StateError, UsageError
 from truestep.run.checkpoint import snapshot as snapshots
 from truestep.run.checkpoint.chunks import Chunk
-from truestep.run.checkpoint.crew import Crew
 from truestep.run.checkpoint.durable import Written, remove, write_file
 from truestep.run.checkpoint.parts import Target
+from truestep.run.checkpoint.saving_group import Crew
 from truestep.run.checkpoint.snapshot import Snapshot
 from truestep.run.checkpoint.state import Json, Packed, pack
 

@@ -39,9 +39,9 @@ from truestep.base.runfiles import sync_folder
 from truestep.errors import SaveFailed, TruestepError
 from truestep.run.checkpoint import tensorfile
 from truestep.run.checkpoint.chunks import Chunk
-from truestep.run.checkpoint.crew import Crew
 from truestep.run.checkpoint.durable import Written
 from truestep.run.checkpoint.parts import Box
+from truestep.run.checkpoint.saving_group import Crew
 from truestep.run.checkpoint.snapshot import whole_shape
 from truestep.run.checkpoint.state import Packed
 

@@ -24,7 +24,7 @@ Bucket = torch.futures.Future[torch.Tensor]
 """The sum of a bucket, some time."""
 
 
-class Courier:
+class ReduceThread:
     """One thread that sums buckets over processes in the order they are handed in, the same on all."""
 
     def __init__(self, tree: TreeReduce) -> None:
@@ -113,13 +113,13 @@ def _unwrap(model: nn.Module) -> None:
 class OverlapSum:
     """Sums the gradients of one model bucket by bucket in the backward pass of this process's last lane.
 
-    Without a courier buckets are summed by the backend's own all-reduce, in its own order.
+    Without a thread of its own buckets are summed by the backend's own all-reduce, in its own order.
     """
 
     def __init__(
-        self, parallel: DistributedDataParallel, tree: TreeReduce, *, courier: Courier | None
+        self, parallel: DistributedDataParallel, tree: TreeReduce, *, reduce_thread: ReduceThread | None
     ) -> None:
-        self._parallel, self._courier, self._tree = parallel, courier, tree
+        self._parallel, self._reduce_thread, self._tree = parallel, reduce_thread, tree
         self.parameters = [item for item in parallel.parameters() if item.requires_grad]
         self._places = {id(parameter): place for place, parameter in enumerate(self.parameters)}
         self._flat = FlatSum(self.parameters, self._tree)
@@ -139,7 +139,7 @@ class OverlapSum:
     def begin(self, schedule: Schedule, *, may_overlap: bool) -> None:
         """Start a pass. Where a lane is empty nothing overlaps: some process may have no backward at all."""
         is_armed = self._overlaps and len(self._seen) < len(self.parameters)
-        if is_armed or self._courier is None:
+        if is_armed or self._reduce_thread is None:
             # The last lane's forward told DDP to expect a backward that never came (a generator whose output
             # only the critic learned from). It would take this pass's first lane for it.
             # bits: it also forgets the order in which gradients came, by which DDP rebuilds its buckets after
@@ -169,7 +169,7 @@ class OverlapSum:
             # A forward after that is not learned from (one whose output is only logged). With it DDP would
             # expect a backward, and take that of a later lane for it.
             self._parallel.require_backward_grad_sync = False
-        if self._courier is None:
+        if self._reduce_thread is None:
             work = dist.all_reduce(bucket.buffer(), async_op=True)
             total: Bucket = work.get_future().then(lambda future: future.value()[0])
             return total
@@ -184,7 +184,7 @@ class OverlapSum:
             else:
                 parts.insert(0, _flatten(gradients, like=bucket.gradients()))
         buffer = bucket.buffer()
-        return self._courier.send([*parts, buffer])
+        return self._reduce_thread.send([*parts, buffer])
 
     def finish(self) -> None:
         """See that every bucket was summed; do it now if nothing overlapped."""
@@ -193,10 +193,10 @@ class OverlapSum:
             return
         had_earlier = any(gradient is not None for *_, node in self._flat.lanes.open for gradient in node)
         self._flat.lanes.clear()
-        if self._courier is not None:
-            self._courier.check()
+        if self._reduce_thread is not None:
+            self._reduce_thread.check()
         if len(self._seen) == len(self.parameters):
-            if self._courier is not None:
+            if self._reduce_thread is not None:
                 # DDP does this in the next forward, with a collective: without lanes there is no forward.
                 self._parallel.reducer._rebuild_buckets()
             return

@@ -96,12 +96,12 @@ class LaneSum(Generic[T]):
         self._open = []
 
     def take(self) -> T:
-        """Return the sum over all lanes pushed (at least one) and start anew."""
+        """Return the sum over all lanes pushed (at least one) and reset."""
         nodes, self._open = self._open, []
         return self._fold(nodes)
 
     def take_nodes(self, nodes: Iterable[Node]) -> list[T | None]:
-        """Return the sum of each of these subtrees, None for one without any lane, and start anew.
+        """Return the sum of each of these subtrees, None for one without any lane, and reset.
 
         The subtrees hold all lanes pushed: those of one process are `maximal_subtrees` of its lanes.
         """
@@ -150,7 +150,7 @@ class ScatteredSum(Generic[T]):
         self.expect(lanes)
 
     def expect(self, lanes: Iterable[int]) -> None:
-        """Say which lanes the next sum has; lanes without samples are not among them."""
+        """Set the lanes of the next sum, without those that have no samples."""
         if self._open:
             raise UsageError(f"a sum is under way, waiting for {self._missing()}. Call take() first.")
         self._lanes = sorted(set(lanes))
@@ -181,7 +181,7 @@ class ScatteredSum(Generic[T]):
         return self._open
 
     def take(self) -> T:
-        """Return the sum over all expected lanes (at least one) and start anew with the same lanes."""
+        """Return the sum over all expected lanes (at least one) and reset for the same lanes."""
         if self._awaited or not self._open:
             raise UsageError(f"the sum is not complete: it waits for {self._missing()}. Push them first.")
         ((_, total),) = self._open.items()

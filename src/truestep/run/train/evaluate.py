@@ -24,7 +24,7 @@ Forward = Callable[[nn.Module, Any], tuple[Any, ...]]
 
 
 class Metric(Protocol):
-    """What is needed of a metric: torchmetrics' metrics and collections have it."""
+    """The methods a metric needs; torchmetrics' metrics and collections have them."""
 
     def reset(self) -> None:
         """Forget everything seen."""
@@ -50,7 +50,7 @@ class Conditions:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Switch a model to eval mode, and every module back to its own former mode afterwards."""
+    """Switch a model to eval mode, and restore each module's mode afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -72,7 +72,7 @@ def _forward_pair(model: nn.Module, batch: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def without_sync(metric: Any) -> Iterator[None]:
-    """Keep torchmetrics from adding up all processes' states in compute: each has the whole already."""
+    """Keep torchmetrics from merging the states of all processes in compute: each has everything already."""
     parts: list[Any] = list(metric.modules()) if isinstance(metric, nn.Module) else []
     former = [(part, part._to_sync) for part in parts if hasattr(part, "_to_sync")]
     for part, _ in former:

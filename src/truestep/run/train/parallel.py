@@ -1,4 +1,4 @@
-"""How the processes of a run share its models: who sums which gradients, and whether all began alike."""
+"""How the processes of a run share its models: what sums which gradients, and whether all started alike."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from truestep.base.bits import witness
 from truestep.errors import TruestepError, UsageError, shared
 from truestep.run.dist import World
-from truestep.run.dist.overlap import Courier, OverlapSum, wrap
+from truestep.run.dist.overlap import OverlapSum, ReduceThread, wrap
 from truestep.run.dist.reduce import TreeReduce
 from truestep.run.train.place import Parallel, Precision
 
@@ -26,18 +26,18 @@ class Team:
         self._world = world
         self.is_tied = is_tied
         self.is_sharded = False
-        # Sums have a group of their own: they run in a thread beside the small talk of the main one.
+        # Sums use a separate group: their thread runs beside the main thread's small messages.
         self._group = dist.new_group() if world.size > 1 else None  # of the backend that the tensors need
         self.tree = TreeReduce(rank=world.rank, size=world.size, num_lanes=num_lanes, group=self._group)
         self._models: list[tuple[nn.Module, Parallel]] = []
-        self._courier: Courier | None = None
+        self._reduce_thread: ReduceThread | None = None
         self._sums: list[Any] | None = None
         if world.size > 1 and not world.is_first:
             _keep_shared_errors_quiet()
 
     @property
     def note(self) -> str | None:
-        """What the record should say in words."""
+        """What the record notes about lanes, in words."""
         if not self.is_tied:
             return None
         return (
@@ -67,7 +67,7 @@ class Team:
         compiled: bool,
         device: torch.device,
     ) -> None:
-        """Take in a placed model; a sharded one is cut over the processes now."""
+        """Add a placed model. A sharded one is split over the processes now."""
         if parallel not in ("ddp", "flat", "fsdp"):
             raise UsageError(f"parallel must be 'ddp', 'flat' or 'fsdp', got {parallel!r}.")
         if parallel == "fsdp":
@@ -148,7 +148,7 @@ class Team:
         )
 
     def sums(self, tracked: Mapping[str, Any]) -> list[Any]:
-        """Return who sums the gradients of the placed models; what is left is summed after backward."""
+        """Return what sums the gradients of the placed models; the rest is summed after backward."""
         if self._world.size == 1:
             return []
         if self._sums is None:
@@ -173,9 +173,9 @@ class Team:
             if parallel != "ddp" or not parameters & trained or parameters & taken:
                 continue
             taken |= parameters
-            if not self.is_tied and self._courier is None:
-                self._courier = Courier(self.tree)
-            sums.append(OverlapSum(wrap(model), self.tree, courier=self._courier))
+            if not self.is_tied and self._reduce_thread is None:
+                self._reduce_thread = ReduceThread(self.tree)
+            sums.append(OverlapSum(wrap(model), self.tree, reduce_thread=self._reduce_thread))
         return sums
 
     def _sharded(self) -> list[Any]:
@@ -187,13 +187,13 @@ class Team:
         return [ShardSum(models, rank=self._world.rank)]
 
     def close(self) -> None:
-        """Give the models their own forward back, and end the thread and the group that sum."""
+        """Restore the models' own forward, and end the thread and the group that sum gradients."""
         for item in self._sums or ():
             if isinstance(item, OverlapSum):
                 item.close()
-        if self._courier is not None:
-            self._courier.close()
-            self._courier = None
+        if self._reduce_thread is not None:
+            self._reduce_thread.close()
+            self._reduce_thread = None
         self.tree.close()
         group, self._group = self._group, None
         self._world.end_group(group)
@@ -215,7 +215,7 @@ def _check_optimizer(name: str, optimizer: Optimizer, known: set[int]) -> None:
 
 
 def _keep_shared_errors_quiet() -> None:
-    """On all processes but the first, do not print what the first prints already."""
+    """On all other processes, do not print errors that the first one prints."""
     former = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -334,7 +334,7 @@ class Recording:
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return  # inside of a transform values have no numbers yet
         try:
-            with self._tape.among_ourselves(), torch.no_grad():
+            with self._tape.no_user_overrides(), torch.no_grad():
                 entry.add(value, line.count)
                 if isinstance(value, Tensor) and value.requires_grad and not value.is_leaf:
                     self._training.follow(value, entry)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from truestep.watch.script.leaves import is_overridden
+from truestep.watch.script.nested_tensors import is_overridden
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 _MAX_DISTINCT, _MAX_COMPARED, _MAX_TEXT, _MAX_ITEMS = 1 << 20, 1 << 20, 40, 3

@@ -23,14 +23,14 @@ _MAX_FOLLOWED = 4096
 
 
 class Recorder(Protocol):
-    """What notes values at lines."""
+    """Notes values at lines."""
 
     @property
     def is_open(self) -> bool:
         """Whether lines are followed now."""
 
     def line_of(self, frame: FrameType | None) -> Any:
-        """Return what is kept of the innermost followed line from a frame up; None if there is none."""
+        """Return the entry of the innermost followed line, from a frame outwards; None if there is none."""
 
     def add(self, line: Any, *, label: str, value: Any) -> None:
         """Add a value that belongs to a line without being assigned there."""
@@ -161,7 +161,7 @@ def _sample(value: Tensor) -> Tensor:
 
 
 def _nodes_below(losses: Iterable[Tensor]) -> set[Any] | None:
-    """Return the nodes of the graph that the losses were computed by; None if there are too many."""
+    """Return the autograd nodes below the losses; None if there are too many."""
     waiting = [item.grad_fn for item in losses if isinstance(item, Tensor) and item.grad_fn is not None]
     found: set[Any] = set(waiting)
     while waiting:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.tape import Tape
 
 RESULT_FILE = "compiled.json"
@@ -82,7 +82,7 @@ class _Audit:
     def take(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep the first call of an outermost module that trains."""
         module = getattr(module, "_orig_mod", module)
-        if not (torch.is_grad_enabled() and parts.is_training(module)):
+        if not (torch.is_grad_enabled() and module_tree.is_training(module)):
             return
         if not any(item.requires_grad for item in module.parameters()):
             return

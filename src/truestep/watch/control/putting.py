@@ -18,7 +18,7 @@ import torch
 from truestep.watch.digests.chain import generator_digests
 from truestep.watch.digests.keeping import loop_line, script_frames
 from truestep.watch.digests.values import Things, describe, dump
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.tape import Tape
 
 KEPT_FILE = "kept.pickle"
@@ -64,7 +64,7 @@ class _Moment:
 
     def _forward(self, module: Any, *_: Any) -> None:
         if self._count or self._at is None:
-            is_trained = torch.is_grad_enabled() and parts.is_training(module)
+            is_trained = torch.is_grad_enabled() and module_tree.is_training(module)
             if is_trained and not self._is_over:
                 self._close()
 
@@ -104,7 +104,7 @@ class _Moment:
         assert self._at is not None
         if event == "line" and frame.f_lineno == self._at[2] and not self._is_over and self._tape.is_on:
             self._count += 1
-            with self._tape.among_ourselves():
+            with self._tape.no_user_overrides():
                 self._act()
             _ = frame.f_locals  # before Python 3.13 it writes this copy back after us
         return self._line

@@ -19,9 +19,9 @@ from truestep.watch.digests.reach import IN_SET, Found, Kept, memory_of
 from truestep.watch.digests.sketch import sketch
 from truestep.watch.evidence.kinds import UNREAD
 from truestep.watch.hooks.seeds import states
-from truestep.watch.script import parts
-from truestep.watch.script.leaves import Leaf, among_ourselves, walk
+from truestep.watch.script import module_tree
 from truestep.watch.script.loop_bounds import expected_steps
+from truestep.watch.script.nested_tensors import Leaf, no_user_overrides, walk
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
@@ -269,7 +269,7 @@ class Chain:
 
     def _meet(self, module: nn.Module, number: int) -> None:
         """Remember the names of the parameters."""
-        for name, item in parts.named_parameters(module):
+        for name, item in module_tree.named_parameters(module):
             if self._name_of(item) is None:
                 self._names[id(item)] = (name if not number else f"{number}.{name}", Ref(item))
 
@@ -292,13 +292,13 @@ class Chain:
         return [item for number in self._models for item in self._buffers_of(number)]
 
     def _buffers_of(self, number: int) -> Named:
-        return [(f"{number}.{name}", item) for name, item in parts.named_buffers(self._models[number])]
+        return [(f"{number}.{name}", item) for name, item in module_tree.named_buffers(self._models[number])]
 
 
 def _value(loss: Tensor) -> str | None:
     """Return a loss to the last bit; None for one that is no single number, or has none, as on `meta`."""
     try:
-        with among_ourselves():
+        with no_user_overrides():
             return float(loss.detach().item()).hex()
     except Exception:  # noqa: BLE001 - its digest says the same, or is written down
         return None

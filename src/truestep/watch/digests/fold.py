@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.watch.script.leaves import Leaf, walk, without_modes
+from truestep.watch.script.nested_tensors import Leaf, walk, without_modes
 
 VERSION = 1
 _SMALL_BYTES = 16_384

@@ -20,11 +20,11 @@ _GENERATOR_BYTES, _DEVICE_GENERATOR_BYTES = 5056, 16
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 
 Holder = dict[str, Any] | FrameType
-"""What has variables: a module's or an object's own, or a function that is being run."""
+"""Where variables are: the dictionary of a module or object, or the frame of a function that runs."""
 
 
 def find_kept(sites: Sites, *, others: Mapping[str, Any], turn: int | None = None) -> Found:
-    """Return tensors that outlive the step which is being made, by name.
+    """Return the tensors that outlive the current step, by name.
 
     A variable outlives it if the loop around the step reads it before it gives it a value, or does neither.
     `others` are gone through after all variables. Without a `turn` long containers are read whole.
@@ -37,7 +37,7 @@ def find_kept(sites: Sites, *, others: Mapping[str, Any], turn: int | None = Non
 
 
 def own_holders(sites: Sites) -> Iterator[tuple[str, dict[str, Any], Holder]]:
-    """Yield the variables that outlive the step which is being made, with what stands before and has them."""
+    """Yield variables that outlive the current step: the prefix of their names, the values, the holder."""
     frames = _own_frames(sites)
     names = {id(frame.f_globals): fresh for frame, fresh in frames if frame.f_code.co_name == "<module>"}
     for module in _own_modules(sites):
@@ -76,7 +76,7 @@ def script_frames(sites: Sites) -> list[FrameType]:
     """Return the frames from the script's first one to what called us; not those that have started it."""
     frames: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
-    # Who holds his own frame keeps it alive, and with it all that the script's frames hold.
+    # A reference to our own frame would keep it alive, and with it everything in the script's frames.
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("truestep.watch."):
         frame = frame.f_back
     while frame is not None:
@@ -89,9 +89,9 @@ def script_frames(sites: Sites) -> list[FrameType]:
 
 
 def _own_frames(sites: Sites) -> list[tuple[FrameType, frozenset[str] | None]]:
-    """Return the frames of the user's own code, the outermost first, with what each makes anew in a round.
+    """Return frames of the user's code, the outermost first, with what each assigns again in every iteration.
 
-    That is None where all is made anew: in a function without a loop that a loop calls.
+    None stands for all names: a loop calls the function, which has no loop itself.
     """
     found: list[tuple[FrameType, frozenset[str] | None]] = []
     is_inside = False
@@ -140,7 +140,7 @@ def locals_of(frame: FrameType) -> dict[str, Any]:
 
 
 def _chosen(variables: dict[str, Any], fresh: frozenset[str] | None) -> dict[str, Any]:
-    """Leave out what is made anew in each round of the loop; of a function that is, keep its object."""
+    """Leave out what every iteration assigns again; keep the object of a method that is called again."""
     if fresh is None:
         return {name: value for name, value in variables.items() if name == "self"}
     return {name: item for name, item in variables.items() if not name.startswith("__") and name not in fresh}
@@ -157,15 +157,15 @@ def _loops(code: CodeType, place: int) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=1024)
 def _made_in_loop(code: CodeType, place: int) -> tuple[frozenset[str], bool]:
-    """Return the names that the loop at work makes anew in each round, and whether there is such a loop."""
+    """Return the names that the loop assigns again in every iteration, and whether there is a loop."""
     instructions = list(dis.get_instructions(code))
     loops = _loops(code, place)
     if not loops:
         return frozenset(), False
-    first, last = max(loops)  # the innermost: what an outer one makes anew outlives this step
+    first, last = max(loops)  # the innermost: what an outer loop assigns again outlives this step
     used: dict[str, bool] = {}
     sure_from = first
-    """From where on instructions are not jumped over: what only some rounds make anew outlives a step."""
+    """Instructions from here on are not skipped: what only some iterations assign outlives a step."""
     for item in instructions:
         if first <= item.offset <= last:
             for name, is_stored in _accesses(item):

@@ -7,13 +7,13 @@ import numpy as np
 from torch import Tensor
 
 from truestep.watch.evidence.sketch import NUM_SUMS, Sketch, sums_of
-from truestep.watch.script.leaves import Leaf, among_ourselves
+from truestep.watch.script.nested_tensors import Leaf, no_user_overrides
 
 
 def sketch(named: Iterable[tuple[str, Leaf]]) -> Sketch:
     """Return a sketch of all floating-point tensors together."""
     square, sums = 0.0, np.zeros(NUM_SUMS)
-    with among_ourselves(), np.errstate(all="ignore"):
+    with no_user_overrides(), np.errstate(all="ignore"):
         for _, leaf in named:
             if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.device.type != "meta":
                 values = leaf.detach().to("cpu").double().reshape(-1).numpy()

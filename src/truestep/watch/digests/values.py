@@ -27,7 +27,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from truestep.base.device import module_in_use
 from truestep.watch.digests.fold import fold
 from truestep.watch.digests.keeping import Holder, own_holders
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.sites import Sites
 
 _MAX_THINGS, _MAX_DEPTH, _MAX_CHARACTERS, _MAX_PARTS = 5000, 6, 40, 1 << 18
@@ -137,10 +137,10 @@ class Things:
 
     def _tensors_of(self, module: nn.Module) -> Thing | None:
         """Return what no optimizer owns of a module: buffers, or all of one that is not trained."""
-        named = dict(parts.named_parameters(module))
+        named = dict(module_tree.named_parameters(module))
         left = {name: item for name, item in named.items() if id(item) not in self._owned}
         kind = "module" if len(left) == len(named) else "buffers"
-        held = left | dict(parts.named_buffers(module))
+        held = left | dict(module_tree.named_buffers(module))
         held = {name: item for name, item in held.items() if not nn.parameter.is_lazy(item)}
         return Thing(kind, held, partial(_copy_all, held)) if held else None
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from truestep.watch.evidence.facts.passes import BackwardPass
 from truestep.watch.hooks.table import Observation
-from truestep.watch.script.leaves import among_ourselves, is_readable, is_transformed
+from truestep.watch.script.nested_tensors import is_readable, is_transformed, no_user_overrides
 from truestep.watch.script.tape import Tape
 
 
@@ -58,5 +58,5 @@ def _read_at_once(losses: tuple[Tensor, ...]) -> float | None:
     if len(losses) != 1 or type(losses[0]) is not Tensor:
         return None
     loss = losses[0]
-    with among_ourselves():
+    with no_user_overrides():
         return loss.item() if loss.is_cpu and loss.numel() == 1 and not loss.is_complex() else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan, EpochSet, LoaderUsed
 from truestep.watch.hooks.table import Observation
-from truestep.watch.script.leaves import outline
+from truestep.watch.script.nested_tensors import outline
 from truestep.watch.script.tape import Tape
 from truestep.watch.script.window import AFTER_CHANGE
 

@@ -12,13 +12,13 @@ from truestep.watch.hooks import forward, steps
 from truestep.watch.hooks.events import put_events
 from truestep.watch.operations import light
 from truestep.watch.script import refs
-from truestep.watch.script.leaves import among_ourselves
+from truestep.watch.script.nested_tensors import no_user_overrides
 from truestep.watch.script.tape import Tape
 
 
 def watch_torch(tape: Tape) -> None:
     """Observe torch's entry points as the tape's plan says."""
-    tape.among_ourselves = among_ourselves
+    tape.no_user_overrides = no_user_overrides
     tape.chain = Chain(tape) if tape.plan.digests else None
     freeze.freeze_torch(tape)
     tape.attempt(refs.watch)

@@ -13,8 +13,8 @@ from torch import nn
 
 from truestep.watch.evidence.facts.passes import ForwardPass, ModelUsed, ModeSet
 from truestep.watch.hooks.table import Observation, unseen, when_removed
-from truestep.watch.script import parts
-from truestep.watch.script.leaves import is_transformed, outline
+from truestep.watch.script import module_tree
+from truestep.watch.script.nested_tensors import is_transformed, outline
 from truestep.watch.script.tape import Tape
 
 _is_compiling, _is_tracing = torch.compiler.is_compiling, torch._C._is_tracing
@@ -49,7 +49,7 @@ class Forward:
             chain.take_inputs(module, (args, kwargs))
         is_grad, is_inference = _is_grad(), _is_inference()
         tensors = outline(args) if args else outline(kwargs)
-        facts = ForwardPass(number, parts.is_training(module), is_grad, is_inference, tensors)
+        facts = ForwardPass(number, module_tree.is_training(module), is_grad, is_inference, tensors)
         under_way.forward_site = site = tape.sites.here(3)
         if is_seen:
             tape.emit("forward_begins", module, args, kwargs)
@@ -121,11 +121,11 @@ def allow_in_compiled_code() -> None:
 
 def _introduce(tape: Tape, module: nn.Module, number: int) -> None:
     try:
-        parameters = list(parts.parameters(module))
+        parameters = list(module_tree.parameters(module))
     except Exception as error:  # noqa: BLE001 - a module of the user's may list anything; written down
         tape.note_trouble("a model that is called", error)
         parameters = []
-    with tape.among_ourselves():
+    with tape.no_user_overrides():
         # A lazy module's parameters have no size before its first call.
         size = sum(0 if nn.parameter.is_lazy(item) else item.numel() for item in parameters)
     tape.note(ModelUsed(number, type(module).__qualname__, size))

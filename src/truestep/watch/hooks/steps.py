@@ -88,7 +88,7 @@ class Steps:
             if place in self._places and self._known.get(id(optimizer), (None,))[0] in self._facts:
                 self._frame, self._begun = id(frame), None
                 return
-            tape.come_near(AFTER_CHANGE)
+            tape.look_closely(AFTER_CHANGE)
         if len(self._places) < _MAX_PLACES:
             self._places.add(place)
         if not tape.under_way.enter(STEPS):

@@ -23,9 +23,9 @@ from truestep.watch.inspect.model import (
 from truestep.watch.inspect.probe import probes
 from truestep.watch.inspect.training import (
     by_hand,
-    course,
     gradients,
     graphs,
+    loss_history,
     losses,
     metrics,
     motion,
@@ -54,7 +54,7 @@ _INSPECTORS = (
     rows.watch,
     seeding.watch,
     workers.watch,
-    course.watch,
+    loss_history.watch,
 )
 
 

@@ -17,7 +17,7 @@ from truestep.errors import UsageError
 from truestep.watch.launch.scratch import Scratch
 from truestep.watch.plan import Plan
 
-# First of all the working folder goes from the path: what lies in it must not stand in for what we import.
+# The working folder leaves the path first: a file in it must not shadow a module that we import.
 _CODE = (
     "import sys; sys.flags.safe_path or sys.path.pop(0); "
     "from truestep.watch.script.exec_script import exec_script; exec_script({settings!r})"
@@ -48,11 +48,11 @@ class Script:
     arguments: tuple[str, ...] = ()
     is_module: bool = False
     device: Literal["cpu"] | None = None
-    """Where it computes what it asks CUDA for; None leaves that to torch."""
+    """The device that stands in for CUDA; None leaves the choice to torch."""
 
     @property
     def name(self) -> str:
-        """What it is called in a line about it: without its folder."""
+        """Its name without the folder, for messages."""
         return self.path if self.is_module else Path(self.path).name
 
     @property
@@ -138,7 +138,7 @@ def _under_torchrun(words: list[str], processes: int) -> list[str]:
 
 
 def _before(environment: Mapping[str, str | None], frozen: Sequence[str]) -> list[str]:
-    """Return what stands before the command; nothing, if nothing must be settled before Python starts."""
+    """Return the prefix of the command that settles what must be set before Python starts; empty if nothing must."""
     # Addresses need it too: sets of names are walked while modules are imported, and objects made on the way.
     fixed_hash = {"PYTHONHASHSEED": "0"} if {"hash", "addresses"} & set(frozen) else {}
     settled = {**environment, **fixed_hash}

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from truestep.watch.evidence.operation import IN_EVALUATION, IS_FOREIGN, PHASES
 from truestep.watch.operations.traces import TableWriter
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.refs import ByIdentity
 from truestep.watch.script.sites import function_of, path_of
 
@@ -46,7 +46,7 @@ _MARKS = {  # end of the file's name, then the function's qualified name
 
 
 def frame_above(depth: int, thread: int) -> FrameType | None:
-    """Return the frame so many calls above the caller's own; else the innermost one of this thread.
+    """Return the frame `depth` calls above the caller's; if there is none, the innermost one of this thread.
 
     Autograd's own threads, which work for every device but the CPU, have no frames: a thread waits for them.
     """
@@ -64,18 +64,18 @@ class Caller(NamedTuple):
     phase: int
     module: int
     is_ours: bool
-    """Whether the operation belongs to the watching itself."""
+    """Whether the operation is one of truestep's own."""
     state: int = 0
     """Flags of the innermost module, if they are asked for."""
 
 
 class Callers:
-    """Looks callers up. One lock around it is enough: it calls nothing of the user's."""
+    """Looks up callers. One lock is enough, because it calls nothing of the user's."""
 
     def __init__(self, tables: TableWriter, is_own: Callable[[str], bool], *, is_light: bool = False) -> None:
         self._tables = tables
         self._is_light = is_light
-        """Whether flags of modules are told."""
+        """Whether the flags of modules are recorded."""
         self._is_own = is_own
         self._roles: dict[int, int] = {}
         self._codes: list[CodeType] = []  # kept, so that no other code gets the id of one
@@ -87,7 +87,7 @@ class Callers:
         """Whether no module was called yet, no backward pass run and no step made."""
 
     def look_up(self, frame: FrameType | None, *, is_main: bool) -> Caller:
-        """Return who called, looking outward from this frame."""
+        """Return the caller, searched from this frame outwards."""
         roles, role = self._roles, 0
         is_ours = frame is not None and (roles.get(id(frame.f_code)) or self._classify(frame)) == _OURS
         inner: FrameType | None = None
@@ -145,7 +145,9 @@ class Callers:
         """Return the names of modules under the outermost one by their ids."""
         paths = self._paths.get(outer)
         if paths is None or id(inner) not in paths:
-            paths = self._paths[outer] = {id(module): name for name, module in parts.named_modules(outer)}
+            paths = self._paths[outer] = {
+                id(module): name for name, module in module_tree.named_modules(outer)
+            }
         return paths
 
     def _state(self, inner: Any, outer: Any, paths: dict[int, str] | None) -> int:
@@ -154,10 +156,10 @@ class Callers:
         is_foreign = (
             paths is not None
             and id(inner) not in paths
-            and parts.is_training(inner)
-            and not parts.is_training(outer)
+            and module_tree.is_training(inner)
+            and not module_tree.is_training(outer)
         )
-        return IN_EVALUATION * (not parts.is_training(inner)) + IS_FOREIGN * is_foreign
+        return IN_EVALUATION * (not module_tree.is_training(inner)) + IS_FOREIGN * is_foreign
 
     def _classify(self, frame: FrameType) -> int:
         code, file = frame.f_code, frame.f_code.co_filename

@@ -12,7 +12,7 @@ from truestep.watch.evidence.operation import PHASES, Row
 from truestep.watch.hooks.table import put
 from truestep.watch.operations.recorder import HOOKS, Mode, OperationRecorder
 from truestep.watch.operations.traces import OperationSchema
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.tape import Tape
 
 _SETUP = PHASES.index("setup")
@@ -93,7 +93,7 @@ class LightRecorder(OperationRecorder):
         """An outermost module is called: begin to note, if it is one that was not seen like this yet."""
         number = self._models[id(module)][0]
         if number not in self._sizes:
-            self._sizes[number] = sum(item.numel() for item in parts.parameters(module))
+            self._sizes[number] = sum(item.numel() for item in module_tree.parameters(module))
         # One without weights, as a loss, is part of what is done with the model's output.
         is_loss = self._is_after and not self._sizes[number]
         if self._is_entered and not is_loss:
@@ -142,7 +142,7 @@ class LightRecorder(OperationRecorder):
             self.close()
         if self._is_entered:
             self._resume()
-            if self._is_entered and any(size > parts.LARGE for size in self._sizes.values()):
+            if self._is_entered and any(size > module_tree.LARGE for size in self._sizes.values()):
                 self._turn_away()
 
     def _turn_away(self) -> None:
@@ -204,4 +204,4 @@ class LightRecorder(OperationRecorder):
 
 def _is_training(module: Any) -> bool:
     """Whether a pass may be learned from: text is often generated in train mode, without gradients."""
-    return parts.is_training(module) and torch.is_grad_enabled()
+    return module_tree.is_training(module) and torch.is_grad_enabled()

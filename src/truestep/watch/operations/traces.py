@@ -20,7 +20,7 @@ from truestep.base.device import module_in_use
 from truestep.watch.digests.fold import fold
 from truestep.watch.evidence.operation import In, Out, stride_of
 from truestep.watch.evidence.process import values_path
-from truestep.watch.script.leaves import is_readable
+from truestep.watch.script.nested_tensors import is_readable
 
 _LARGE_BYTES, _MAX_NEW_BYTES = 1 << 22, 1 << 24
 _MAX_TEXT, _KEPT_TEXT = 160, 140

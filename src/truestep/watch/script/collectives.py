@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from truestep.base.variables import launched_rank_and_size
-from truestep.watch.evidence.standing import INIT, NEW_GROUP, Collective
+from truestep.watch.evidence.stalls import INIT, NEW_GROUP, Collective
 
 _DTYPES = {
     "Float": "float32",

@@ -20,7 +20,7 @@ from typing import Any
 from truestep.base.variables import launched_rank_and_size
 from truestep.watch.evidence import kernel
 from truestep.watch.evidence.kinds import Place
-from truestep.watch.evidence.standing import ASK, Doing, Standing
+from truestep.watch.evidence.stalls import ASK, Doing, Standing
 from truestep.watch.script import blocked, collectives
 from truestep.watch.script.sites import Sites
 

@@ -105,7 +105,7 @@ class Tape:
         self._num_raised = 0
         self.is_looked_at = True
         """Whether values are read at this step."""
-        self.among_ourselves: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self.no_user_overrides: Callable[[], AbstractContextManager[Any]] = nullcontext
         """Makes a context in which torch calls nothing of the user's, once torch is there."""
         self.families: dict[str, Any] = {}
         """The objects that observe, by their classes in the table of events."""
@@ -168,14 +168,14 @@ class Tape:
         self.mark(facts, self.sites.here(1), perf_counter_ns())
 
     def listen(
-        self, observer: Any = None, /, *events: str, near: bool = False, **acts: Callable[..., None]
+        self, observer: Any = None, /, *events: str, close_look: bool = False, **acts: Callable[..., None]
     ) -> None:
         """Have functions called at events, with the objects themselves; of an observer, its methods so named.
 
-        With `near` only at steps that are looked at, or soon after a change. The name of an operation is an
-        event too, if the look at operations reads no bits: its row, arguments, keywords and result.
+        With `close_look` only at steps that are looked at, or soon after a change. The name of an operation
+        is an event too, if the look at operations reads no bits: its row, arguments, keywords and result.
         """
-        lists = self._near if near else self._listeners
+        lists = self._near if close_look else self._listeners
         named = {event: observer if callable(observer) else getattr(observer, event) for event in events}
         for event, act in {**named, **acts}.items():
             if "." in event:
@@ -214,7 +214,7 @@ class Tape:
         recorder = self.recorder
         mode = recorder.set_aside() if recorder is not None and recorder.is_open else None
         try:
-            with self.among_ourselves():
+            with self.no_user_overrides():
                 for listener in listeners:
                     try:
                         listener(*things)
@@ -243,7 +243,7 @@ class Tape:
         ]
         self.ignore(*(item for item in every if getattr(item, "__self__", item) is owner))
 
-    def come_near(self, num_steps: int) -> None:
+    def look_closely(self, num_steps: int) -> None:
         """Something has changed: tell all inspectors in this step, and for so many in all."""
         self._near_until = max(self._near_until, self.num_steps + num_steps)
         self.window.extend(self.num_steps, num_steps)

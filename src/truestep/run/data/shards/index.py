@@ -24,7 +24,7 @@ _MOST = 2**62
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """One file of samples; the checksum is blake2b (16 bytes) of the file, or None if nobody took it."""
+    """One file of samples; the checksum is blake2b (16 bytes) of the file, or None if it is not known."""
 
     url: str
     num_samples: int

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.loading import InputMeasured, Levels, Spread
 from truestep.watch.inspect.data.samples import array_of
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.host import on_host
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.nested_tensors import find_tensors
 from truestep.watch.script.tape import Tape
 
 _MAX_READ, _MAX_NOTED = 4096, 24
@@ -31,7 +31,7 @@ _NEAR = 0.05
 
 def watch(tape: Tape) -> None:
     """Note inputs of models: in training, and then in evaluation."""
-    tape.listen(near=True, forward_begins=_Inputs(tape).train)
+    tape.listen(close_look=True, forward_begins=_Inputs(tape).train)
 
 
 class _Inputs:
@@ -52,7 +52,7 @@ class _Inputs:
         if tensor is None or isinstance(module, nn.modules.loss._Loss):
             return
         self._num_trained[number] = num + 1
-        is_trained = parts.is_training(module)
+        is_trained = module_tree.is_training(module)
         levels = _levels(tensor) if is_trained and num < _MAX_LISTED else None
         self._tape.note(_measure(number, is_trained, tensor, levels))
         is_new = number not in self._num_scored and len(self._num_scored) < _MAX_MODELS
@@ -62,7 +62,7 @@ class _Inputs:
             self._num_scored[number] = 0
 
     def score(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.is_grad_enabled() and parts.is_training(module):
+        if torch.is_grad_enabled() and module_tree.is_training(module):
             return
         number = self._tape.number("model", module)
         num, known = self._num_scored.get(number, _MAX_SCORED), self._known.setdefault(number, [])

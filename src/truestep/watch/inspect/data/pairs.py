@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.loading import PairsCompared, TargetInInput
 from truestep.watch.inspect.data.samples import digest_rows, is_readable
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.autograd import find_nodes
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.nested_tensors import find_tensors
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
@@ -61,7 +61,7 @@ class _Pairs:
         given = next((leaf for _, leaf in find_tensors((args, kwargs))), None)
         if given is None or given.requires_grad or given.dim() < 2 or not is_readable(given):
             return
-        if next(parts.parameters(module), None) is not None and len(self._waiting) < _MAX_WAITING:
+        if next(module_tree.parameters(module), None) is not None and len(self._waiting) < _MAX_WAITING:
             self._waiting.append((self._tape.under_way.forward_site, Ref(given)))
 
     def backward_begins(self, losses: tuple[Tensor, ...], how: str) -> None:

@@ -16,8 +16,8 @@ from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler, 
 from truestep.watch.evidence.facts.loading import SamplesRedrawn, StoredChanged
 from truestep.watch.evidence.kinds import Place
 from truestep.watch.inspect.data.samples import find_parts, is_readable
-from truestep.watch.inspect.probe.apart import ApartError, run_apart
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.inspect.probe.forked_copy import ApartError, run_apart
+from truestep.watch.script.nested_tensors import find_tensors
 from truestep.watch.script.orders import order_of
 from truestep.watch.script.tape import Tape
 

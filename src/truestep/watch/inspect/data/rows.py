@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.loading import RowsReused
 from truestep.watch.inspect.data.samples import digest_rows, is_readable
-from truestep.watch.script import parts
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script import module_tree
+from truestep.watch.script.nested_tensors import find_tensors
 from truestep.watch.script.tape import Tape
 
 _LEAST_ROWS, _MAX_ROWS, _MAX_KEPT = 8, 4096, 1 << 14
@@ -41,11 +41,15 @@ class _Rows:
         if torch.compiler.is_compiling():
             return
         if torch.is_grad_enabled():
-            if self._tape.is_looked_at and parts.is_training(module) and len(self._waiting) < _MAX_WAITING:
+            if (
+                self._tape.is_looked_at
+                and module_tree.is_training(module)
+                and len(self._waiting) < _MAX_WAITING
+            ):
                 found = _digests(args or kwargs)
                 if found:
                     self._waiting.append((self._tape.number("model", module), found))
-        elif not parts.is_training(module):
+        elif not module_tree.is_training(module):
             self._score(self._tape.number("model", module), args or kwargs)
 
     def backward_begins(self, _losses: tuple[Tensor, ...], _how: str) -> None:

@@ -24,7 +24,7 @@ from torch.utils.data import (
 
 from truestep.watch.evidence.facts.loading import EpochNumber, Labels, LoaderMade, LoaderOrder, SamplesSeen
 from truestep.watch.hooks.table import Hook, Observation, calling_frame, put
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.nested_tensors import find_tensors
 from truestep.watch.script.orders import order_of, orders_of
 from truestep.watch.script.tape import Tape
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.passes import ScoredPadding, TokenShift
 from truestep.watch.script.host import on_host
-from truestep.watch.script.leaves import is_readable
+from truestep.watch.script.nested_tensors import is_readable
 
 _MAX_NUMEL = 1 << 17
 _MAX_KEPT = 4

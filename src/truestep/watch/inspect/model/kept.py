@@ -22,7 +22,7 @@ from truestep.watch.evidence.facts.structure import (
     TakenState,
 )
 from truestep.watch.hooks.table import UNSEEN, Hook, Observation, put
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.refs import ByIdentity, Ref
 from truestep.watch.script.tape import Tape
 
@@ -36,7 +36,7 @@ _MAX_FILLED = 64
 def watch(tape: Tape) -> None:
     """Follow states of models, and files."""
     states = _States(tape)
-    tape.listen(states, "step_begins", "step_ends", near=True)  # a first step is one after a change
+    tape.listen(states, "step_begins", "step_ends", close_look=True)  # a first step is one after a change
     put(tape, _HOOKS, states)
 
 
@@ -185,7 +185,7 @@ class _States:
         site = self._tape.sites.here(2)
         self._tape.mark(facts, site, perf_counter_ns())
         if file is not None and not missing and not unexpected:
-            ids = {id(item) for item in parts.parameters(module)}
+            ids = {id(item) for item in module_tree.parameters(module)}
             before = [item for item in self._filled if item.ref() not in (None, module)]
             self._filled = [*before[1 - _MAX_FILLED :], _Filled(weakref.ref(module), site, file, ids)]
 
@@ -262,7 +262,7 @@ def _is_plain(item: Any) -> bool:
 
 
 def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
-    for item in parts.parameters(module):
+    for item in module_tree.parameters(module):
         if _is_plain(item) and item.numel():
             yield item
 

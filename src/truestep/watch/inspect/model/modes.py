@@ -17,8 +17,8 @@ from truestep.watch.evidence.facts.passes import (
     PassesUsed,
     PassExamined,
 )
-from truestep.watch.script import parts
-from truestep.watch.script.leaves import find_tensors, is_readable
+from truestep.watch.script import module_tree
+from truestep.watch.script.nested_tensors import find_tensors, is_readable
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
@@ -49,7 +49,7 @@ class _Layers:
         self.drops: list[weakref.ref[nn.Module]] = []
         self.norms: list[weakref.ref[nn.Module]] = []
         self.is_pretrained = False
-        for module in parts.modules(model):
+        for module in module_tree.modules(model):
             if is_dropout(module):
                 self.drops.append(weakref.ref(module))
             elif _is_norm(module):
@@ -61,7 +61,7 @@ class _Layers:
 
     def glance(self, model: nn.Module) -> tuple[bool, ...]:
         """Return the flags of a few layers: all are switched together, as a rule."""
-        found = [parts.is_training(model)]
+        found = [module_tree.is_training(model)]
         for group in (self.drops, self.norms):
             for item in (group[:1], group[-1:]):
                 module = item[0]() if item else None
@@ -153,7 +153,7 @@ class _Modes:
         since, self._since_step = self._since_step, self._since_step + 1
         number = self._models[id(model)][0]
         has_grad = torch.is_grad_enabled()
-        key = (self._tape.under_way.forward_site, number, parts.is_training(model), has_grad)
+        key = (self._tape.under_way.forward_site, number, module_tree.is_training(model), has_grad)
         num = self._num_noted.get(key, 0)
         if num >= (_MAX_NOTED if since else _NUM_FIRST):
             return
@@ -163,7 +163,7 @@ class _Modes:
         size = 0 if given is None or not given.dim() else given.shape[0]
         facts = PassExamined(
             model=number,
-            is_training=parts.is_training(model),
+            is_training=module_tree.is_training(model),
             is_grad_enabled=has_grad,
             number=ordinal,
             has_graph=is_tracked,
@@ -242,7 +242,7 @@ class _Modes:
             if module is None or (number, model) in self._met:
                 continue
             self._met.add((number, model))
-            own = list(parts.parameters(module))
+            own = list(module_tree.parameters(module))
             mine = [item for item in own if id(item) in optimized]
             if mine:
                 trained = sum(item.numel() for item in mine if item.requires_grad)

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from truestep.watch.evidence.facts.structure import StatisticsMoved
 from truestep.watch.inspect.training.closeness import Closeness
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.tape import Tape
 
 _MAX_NORMS, _LEAST_STEPS = 64, 2
@@ -20,7 +20,7 @@ _MAX_NORMS, _LEAST_STEPS = 64, 2
 
 def watch(tape: Tape, closeness: Closeness) -> None:
     """Note normalisation that moves though it is frozen."""
-    tape.listen(_Norms(tape, closeness), "forward_begins", "forward_ends", "step_ends", near=True)
+    tape.listen(_Norms(tape, closeness), "forward_begins", "forward_ends", "step_ends", close_look=True)
 
 
 @dataclass
@@ -46,7 +46,9 @@ class _Norms:
         self._before = []
         if not self._close:
             return
-        norms = [(path, item) for path, item in parts.named_modules(root) if isinstance(item, _NormBase)]
+        norms = [
+            (path, item) for path, item in module_tree.named_modules(root) if isinstance(item, _NormBase)
+        ]
         for path, norm in norms[:_MAX_NORMS]:
             if norm.training and _is_frozen(norm) and norm.running_mean is not None:
                 self._before.append((path, norm, norm.running_mean.detach().clone()))
@@ -79,7 +81,7 @@ def _is_frozen(norm: nn.Module) -> bool:
 
 
 def _weights(root: nn.Module) -> list[float]:
-    frozen = [item for item in parts.parameters(root) if not item.requires_grad and item.numel()]
+    frozen = [item for item in module_tree.parameters(root) if not item.requires_grad and item.numel()]
     return [float(item.detach().reshape(-1)[0]) for item in frozen[:_MAX_NORMS]]
 
 

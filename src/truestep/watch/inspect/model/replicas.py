@@ -22,7 +22,7 @@ from truestep.watch.evidence.facts.surroundings import (
     WrapperBypassed,
 )
 from truestep.watch.hooks.table import Hook, Observation, put
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.tape import Tape
 
 _EVENTS = ("forward_begins", "backward_ends", "step_begins", "step_ends")
@@ -33,7 +33,7 @@ def watch(tape: Tape) -> None:
     if not torch.distributed.is_available():
         return
     replicas = _Replicas(tape)
-    tape.listen(replicas, *_EVENTS, near=True)
+    tape.listen(replicas, *_EVENTS, close_look=True)
     put(tape, [Hook("torch.nn.parallel.DistributedDataParallel.__init__", _Replicas.made)], replicas)
 
 
@@ -73,9 +73,9 @@ class _Replicas:
             if not self._wrappers:  # from here on every call counts
                 self._tape.ignore(*(getattr(self, event) for event in _EVENTS))
                 self._tape.listen(self, *_EVENTS)
-            inside = {id(module) for module in parts.modules(inner)}
+            inside = {id(module) for module in module_tree.modules(inner)}
             self._wrappers.append(
-                _Wrapper(weakref.ref(wrapper), inside, {id(item) for item in parts.parameters(inner)})
+                _Wrapper(weakref.ref(wrapper), inside, {id(item) for item in module_tree.parameters(inner)})
             )
 
     def forward_begins(self, module: nn.Module, _args: Any, _kwargs: Any) -> None:
@@ -86,7 +86,7 @@ class _Replicas:
             if id(module) in known.parts:
                 if _is_inside(wrapper):  # `wrapper.forward(x)` prepares the exchange as a call does
                     known.num_calls += 1
-                elif torch.is_grad_enabled() and parts.is_training(module) and known.passed_by is None:
+                elif torch.is_grad_enabled() and module_tree.is_training(module) and known.passed_by is None:
                     known.passed_by = self._tape.sites.here(1)
                     known.part = type(module).__qualname__
             elif module is wrapper or self._holds(module, wrapper):
@@ -96,7 +96,7 @@ class _Replicas:
         """Whether a wrapper is called as a part of a larger module."""
         key = (id(module), id(wrapper))
         if key not in self._owned:
-            self._owned[key] = any(item is wrapper for item in parts.modules(module))
+            self._owned[key] = any(item is wrapper for item in module_tree.modules(module))
         return self._owned[key]
 
     def backward_ends(self, _losses: tuple[Tensor, ...], _how: str) -> None:
@@ -135,7 +135,7 @@ class _Replicas:
             if wrapper is not None and self._is_owned(known, optimizer, number):
                 is_wrapped = True
                 if not _has_hook(wrapper) and not _is_in_group(wrapper):
-                    self._note(number, place, list(parts.named_parameters(wrapper)))
+                    self._note(number, place, list(module_tree.named_parameters(wrapper)))
         if self._gradients is not None and (beside := self._beside(optimizer)):
             self._note(number, BESIDE if is_wrapped else UNWRAPPED, beside)
 

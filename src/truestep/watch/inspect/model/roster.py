@@ -29,8 +29,8 @@ from truestep.watch.inspect.model.structure import (
 from truestep.watch.inspect.training import updates
 from truestep.watch.inspect.training.closeness import Closeness
 from truestep.watch.inspect.training.flow import GradientFlow, follow
-from truestep.watch.script import parts
-from truestep.watch.script.leaves import has_value
+from truestep.watch.script import module_tree
+from truestep.watch.script.nested_tensors import has_value
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
@@ -46,7 +46,7 @@ def watch(tape: Tape) -> None:
     closeness = Closeness(tape)
     roster = _Roster(tape, closeness)
     tape.listen(roster, "forward_begins", "step_begins", "step_ends", "closing")
-    tape.listen(roster, "backward_begins", "backward_ends", "counted", near=True)
+    tape.listen(roster, "backward_begins", "backward_ends", "counted", close_look=True)
     put(tape, _HOOKS, roster)
     norms.watch(tape, closeness)
     updates.watch(tape, closeness)
@@ -279,7 +279,7 @@ class _Roster:
 
     def _read_again(self, root: nn.Module) -> None:
         """See what has moved so far, at calls that become rarer; nothing is read from a device."""
-        for parameter in parts.parameters(root):
+        for parameter in module_tree.parameters(root):
             entry = self._entries.get(id(parameter))
             if entry is not None and not entry.groups and parameter.is_cpu and self._tape.num_steps:
                 self._compare(parameter, entry)
@@ -288,7 +288,7 @@ class _Roster:
         number = self._tape.number("model", root)
         found: list[tuple[Tensor, str, nn.Module, type]] = []
         holders: dict[str, type] = {}
-        for path, module in parts.named_modules(root):
+        for path, module in module_tree.named_modules(root):
             kind = type(module)
             if origin_of(kind, self._tape.sites.is_own) == "torch" and path:
                 kind = holders.get(path.rpartition(".")[0], type(root))
@@ -303,8 +303,10 @@ class _Roster:
         for parameter, path, module, kind in found:
             self._called.add(id(parameter))
             entry = self._entry(parameter)
-            if parts.is_training(root) or entry.path is None:  # an evaluation says nothing about training
-                entry.is_training = parts.is_training(module)
+            if (
+                module_tree.is_training(root) or entry.path is None
+            ):  # an evaluation says nothing about training
+                entry.is_training = module_tree.is_training(module)
             if entry.path is None or entry.size < len(found):
                 entry.path, entry.size, entry.model = path, len(found), number
                 entry.holder, entry.origin = kind.__qualname__, origin_of(kind, self._tape.sites.is_own)
@@ -325,7 +327,7 @@ class _Roster:
 
     def _fill(self, module: nn.Module, missing: set[str]) -> None:
         """A module's parameters were filled with others' values, but for those that were missing."""
-        for name, parameter in parts.named_parameters(module):
+        for name, parameter in module_tree.named_parameters(module):
             if name not in missing:
                 self._entry(parameter).is_loaded = True
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.structure import LayerRepeated, SwitchIneffective
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 
 _MAX_ITEMS = 256
 _MAX_DEPTH = 3
@@ -42,13 +42,13 @@ def file_of(kind: type) -> str | None:
 
 def find_hidden(root: nn.Module) -> Iterator[Hidden]:
     """Yield parameters in lists, mappings or plain objects of a model's modules, not registered."""
-    known = {id(item) for item in parts.parameters(root)}
-    for module in parts.modules(root):
+    known = {id(item) for item in module_tree.parameters(root)}
+    for module in module_tree.modules(root):
         for name, value in list(vars(module).items()):
             if name in _PLAIN:
                 continue
             for item in _find_inside(value, 0):
-                for parameter in parts.parameters(item) if isinstance(item, nn.Module) else (item,):
+                for parameter in module_tree.parameters(item) if isinstance(item, nn.Module) else (item,):
                     if id(parameter) not in known:
                         is_training = getattr(item, "training", True)
                         yield Hidden(parameter, type(module), name, type(item).__name__, is_training)
@@ -78,12 +78,12 @@ def _items(value: Any, depth: int) -> Iterator[Any]:
 
 def find_repeated(root: nn.Module, is_own: Callable[[str], bool]) -> Iterator[LayerRepeated]:
     """Yield containers, but for other packages', in which one module with parameters stands twice."""
-    holders: dict[str, nn.Module] = dict(parts.named_modules(root))
+    holders: dict[str, nn.Module] = dict(module_tree.named_modules(root))
     for path, module in holders.items():
         if not isinstance(module, _CONTAINERS):
             continue
         items = [item for item in module._modules.values() if item is not None]
-        counted = Counter(id(item) for item in items if next(parts.parameters(item), None) is not None)
+        counted = Counter(id(item) for item in items if next(module_tree.parameters(item), None) is not None)
         most, copies = counted.most_common(1)[0] if counted else (0, 0)
         if copies > 1:
             parent, attribute = _holder_of(path, holders)
@@ -112,13 +112,13 @@ def _holder_of(path: str, modules: dict[str, nn.Module]) -> tuple[nn.Module, str
 
 def find_switches(root: nn.Module) -> Iterator[SwitchIneffective]:
     """Yield attributes that were set to switch gradients on or off, and do not."""
-    for path, module in parts.named_modules(root):
+    for path, module in module_tree.named_modules(root):
         for name in vars(module).keys() & (_SWITCHES | {"requires_grad"}):
             wanted = vars(module)[name]
-            against = sum(item.requires_grad is not wanted for item in parts.parameters(module))
+            against = sum(item.requires_grad is not wanted for item in module_tree.parameters(module))
             if isinstance(wanted, bool) and against:
                 yield SwitchIneffective(name, wanted, path, against)
-    for path, parameter in parts.named_parameters(root):
+    for path, parameter in module_tree.named_parameters(root):
         for name in vars(parameter).keys() & _SWITCHES:
             wanted = vars(parameter)[name]
             if isinstance(wanted, bool) and parameter.requires_grad is not wanted:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from truestep.watch.evidence.facts.passes import LayerActivity, LayerState
 from truestep.watch.inspect.probe.copies import run
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.nested_tensors import find_tensors
 from truestep.watch.script.tape import Tape
 
 _RELUS = frozenset({"relu", "relu_", "clamp_min", "clamp_min_", "threshold", "hardtanh", "hardtanh_"})

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from truestep.base.memory import is_out_of_memory
 from truestep.watch.inspect.probe.hosted import to_host
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 
 _SEED = 0
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -108,12 +108,14 @@ def _rebound(function: Any, memo: Mapping[int, Any]) -> Any:
 
 def is_large(model: nn.Module) -> bool:
     """Whether a copy of the model would take more memory than a probe is worth."""
-    return num_values(model) > parts.LARGE
+    return num_values(model) > module_tree.LARGE
 
 
 def num_values(model: nn.Module) -> int:
     """Return how many numbers a model's parameters and buffers hold."""
-    return sum(item.numel() for item in itertools.chain(parts.parameters(model), parts.buffers(model)))
+    return sum(
+        item.numel() for item in itertools.chain(module_tree.parameters(model), module_tree.buffers(model))
+    )
 
 
 def _is_special(module: nn.Module) -> bool:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from truestep.base.device import copy_late
-from truestep.watch.inspect.probe.apart import ApartError
-from truestep.watch.script import parts
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.inspect.probe.forked_copy import ApartError
+from truestep.watch.script import module_tree
+from truestep.watch.script.nested_tensors import find_tensors
 
 
 def to_host(tensor: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def copy_model(model: nn.Module) -> dict[int, Tensor]:
 def find_devices(model: nn.Module, given: Any) -> set[torch.device]:
     """Return the devices other than the CPU that a model and its inputs are on."""
     inputs = (leaf for _, leaf in find_tensors(given))
-    tensors = (*parts.parameters(model), *parts.buffers(model), *inputs)
+    tensors = (*module_tree.parameters(model), *module_tree.buffers(model), *inputs)
     found = {tensor.device for tensor in tensors if not tensor.is_cpu}
     if any(device.type == "meta" for device in found):
         raise ApartError("not made on the meta device, which has no values")

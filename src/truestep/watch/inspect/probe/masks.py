@@ -15,7 +15,7 @@ from truestep.watch.evidence.kinds import Place
 from truestep.watch.inspect.data.tokens import end_runs, frames_as_tokens
 from truestep.watch.inspect.probe.copies import run
 from truestep.watch.inspect.probe.spread import OperationLog
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.nested_tensors import find_tensors
 from truestep.watch.script.tape import Tape
 
 _SOFTMAX = ("_softmax", "_safe_softmax")

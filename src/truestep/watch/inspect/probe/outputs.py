@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.nested_tensors import find_tensors
 
 
 def map_tensors(values: Any, act: Any) -> Any:

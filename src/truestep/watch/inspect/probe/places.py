@@ -13,7 +13,7 @@ from truestep.watch.evidence.kinds import Place
 from truestep.watch.inspect.probe.copies import run
 from truestep.watch.inspect.probe.outputs import find_output, map_tensors, measure_moves
 from truestep.watch.inspect.probe.spread import OperationLog
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.nested_tensors import find_tensors
 from truestep.watch.script.tape import Tape
 
 _CHANGED = 1e-3

@@ -19,15 +19,15 @@ from truestep.watch.evidence.facts.passes import FutureSeen, SamplesMixed
 from truestep.watch.evidence.kinds import NOT_CHECKED, Facts, named
 from truestep.watch.evidence.moment import unnamed
 from truestep.watch.inspect.probe import activity
-from truestep.watch.inspect.probe.apart import ApartError, run_apart
 from truestep.watch.inspect.probe.copies import copy_inputs, num_values, replicate, run
+from truestep.watch.inspect.probe.forked_copy import ApartError, run_apart
 from truestep.watch.inspect.probe.hosted import OnHost, copy_model, find_devices, to_host
 from truestep.watch.inspect.probe.masks import probe_masks
 from truestep.watch.inspect.probe.outputs import by_position, find_output, map_tensors, measure_moves
 from truestep.watch.inspect.probe.places import probe_places
 from truestep.watch.inspect.probe.spread import find_spread
-from truestep.watch.script import parts
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script import module_tree
+from truestep.watch.script.nested_tensors import find_tensors
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 
@@ -49,7 +49,7 @@ def watch(tape: Tape) -> None:
     """Hold the inputs of a few steps until they are made, and then look."""
     probes = _Probes(tape)
     tape.listen(probes, "epoch", "counted")
-    tape.listen(probes, "batch", "forward_begins", "forward_ends", "backward_begins", near=True)
+    tape.listen(probes, "batch", "forward_begins", "forward_ends", "backward_begins", close_look=True)
 
 
 @dataclass(kw_only=True)
@@ -117,7 +117,7 @@ class _Probes:
             return
         number = self._tape.number("model", model)
         first = next((leaf for _, leaf in find_tensors((args, kwargs))), None)
-        if first is None or not any(item.requires_grad for item in parts.parameters(model)):
+        if first is None or not any(item.requires_grad for item in module_tree.parameters(model)):
             return
         state = self._state
         before = state.last.get(number)
@@ -146,7 +146,7 @@ class _Probes:
     ) -> None:
         """Refuse a model whose copy, or whose passes on one core, would cost the script too much."""
         size = num_values(model)
-        if size <= parts.LARGE:
+        if size <= module_tree.LARGE:
             return
         what = f"{NOT_CHECKED}a model with {size / 1e6:,.0f}M parameters"
         if devices:
@@ -160,7 +160,7 @@ class _Probes:
         self._time(model)
         if self._tape.num_steps != _AT[0]:
             return
-        if next(parts.parameters(model), None) is not None:  # a loss may be a module too
+        if next(module_tree.parameters(model), None) is not None:  # a loss may be a module too
             number = self._tape.number("model", model)
             for _, leaf in find_tensors(output):
                 if leaf.grad_fn is not None:
@@ -187,7 +187,7 @@ class _Probes:
         if self._tape.num_steps > _AT[-1] + 1 and not state.questions:
             return
         if self._tape.num_steps in _AT:
-            self._tape.come_near(1)
+            self._tape.look_closely(1)
         examples, state.examples = state.examples, {}
         targets, state.targets = state.targets, []
         shapes, state.shapes = state.shapes, []
@@ -253,7 +253,7 @@ def _ask(  # limits: private to this module
 def _few_of(replica: nn.Module, given: tuple[Any, Any]) -> tuple[Any, Any]:
     """Return a few samples of a batch for a large model, all of it for others."""
     first = next(leaf for _, leaf in find_tensors(given))
-    if num_values(replica) <= parts.LARGE or not first.dim():
+    if num_values(replica) <= module_tree.LARGE or not first.dim():
         return given
     size = first.shape[0]
     few: tuple[Any, Any] = map_tensors(

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from truestep.watch.evidence.facts.optimizing import OptimizerStep
 from truestep.watch.hooks.steps import Turns
 from truestep.watch.hooks.table import Hook, Observation, put
-from truestep.watch.inspect.training.spots import Spot, find_spots, find_weights
+from truestep.watch.inspect.training.gradient_samples import Spot, find_spots, find_weights
 from truestep.watch.script.autograd import find_nodes
 from truestep.watch.script.refs import ByIdentity, Ref
 from truestep.watch.script.tape import Tape

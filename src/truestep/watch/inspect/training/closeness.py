@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 
 from truestep.watch.hooks.table import when_removed
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.refs import ByIdentity
 from truestep.watch.script.tape import Tape
 
@@ -42,12 +42,12 @@ class Closeness:
 
     def know(self, root: nn.Module) -> None:
         """Watch for modules that are put into this one."""
-        for module in parts.modules(root):
+        for module in module_tree.modules(root):
             self._known[module] = True
 
     def _look_at(self, num_steps: int) -> None:
         self._until = max(self._until, self._tape.num_steps + num_steps)
-        self._tape.come_near(num_steps)
+        self._tape.look_closely(num_steps)
 
     def _begin_epoch(self, _loader: Any, _number: int) -> None:
         if self._num_epochs < _MAX_EPOCHS:

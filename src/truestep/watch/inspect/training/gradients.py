@@ -27,12 +27,12 @@ from truestep.watch.evidence.facts.optimizing import (
     StepSkipped,
 )
 from truestep.watch.hooks.table import WINDOW, Hook, Observation, put
+from truestep.watch.inspect.training.gradient_samples import Spot, factor_of, find_spots, read_again
 from truestep.watch.inspect.training.names import Names
 from truestep.watch.inspect.training.passes import PassInputs
-from truestep.watch.inspect.training.spots import Spot, factor_of, find_spots, read_again
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.host import LateValues
-from truestep.watch.script.leaves import has_value
+from truestep.watch.script.nested_tensors import has_value
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 from truestep.watch.script.under_way import CALLS
@@ -53,7 +53,7 @@ def watch(tape: Tape) -> None:
     book = _Book(tape)
     events = ("backward_begins", "backward_ends", "step_begins", "step_ends", "zero_begins", "clip_ends")
     tape.listen(book, *events, "unscale_begins", "unscale_ends", "stepped_by_hand", "counted", "opened")
-    tape.listen(book.pass_inputs, "forward_begins", "forward_ends", near=True)
+    tape.listen(book.pass_inputs, "forward_begins", "forward_ends", close_look=True)
     tape.listen(book.pass_inputs, "batch")
     put(tape, _HOOKS, book)
 
@@ -207,7 +207,7 @@ class _Book:
             left = [(item, _untouched(*item)) for item in page.kept]
             page.kept = [item for item, grad in left if grad is not None and has_value(grad)]
         if self._is_close:
-            tape.come_near(2)
+            tape.look_closely(2)
             self._find_zeroed()
         own = {number: page for number, page in self._pages.items() if self._is_own(page)}
         self._before = {number: _state(page.parameters) for number, page in own.items()}
@@ -399,7 +399,7 @@ class _Book:
                 for item in _parameters(optimizer)
                 if item.grad is not None and type(item.grad) is Tensor and item.numel() <= _MAX_NUMEL
             ]
-            spread = parts.spread(usable, _MAX_KEPT)
+            spread = module_tree.spread(usable, _MAX_KEPT)
             page.kept = [
                 (Ref(item), Ref(item.grad), item.grad._version) for item in spread if item.grad is not None
             ]
@@ -436,7 +436,7 @@ _HOOKS = (Hook("torch.amp.GradScaler.step", _Book.scaled_step, rank=CALLS, when=
 
 def _parameters(owner: Any) -> list[Tensor]:
     if isinstance(owner, nn.Module):
-        return list(parts.parameters(owner))
+        return list(module_tree.parameters(owner))
     return [item for group in owner.param_groups for item in group["params"]]
 
 

@@ -18,7 +18,7 @@ from truestep.watch.evidence.facts.optimizing import (
     GraphsKept,
     LossTerm,
 )
-from truestep.watch.script.parts import is_plain
+from truestep.watch.script.module_tree import is_plain
 from truestep.watch.script.refs import Ref
 from truestep.watch.script.tape import Tape
 

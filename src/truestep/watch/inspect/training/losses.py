@@ -17,7 +17,7 @@ from truestep.watch.evidence.facts.passes import (
     ScoresNormalised,
 )
 from truestep.watch.inspect.data.tokens import Tokens
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
 
@@ -48,7 +48,7 @@ def watch(tape: Tape) -> None:
         tape.listen(losses.read_probabilities, f"aten.{name}.default")
     for name in _COMPARING:
         tape.listen(losses.read_compared, f"aten.{name}")
-    tape.listen(losses, "forward_begins", near=True)
+    tape.listen(losses, "forward_begins", close_look=True)
     tape.listen(losses, "counted")
 
 
@@ -60,7 +60,11 @@ class _Losses:
     def forward_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         recorder = self._tape.recorder
         # A loss has no parameters: what it is given are targets.
-        if recorder is not None and recorder.is_open and next(parts.parameters(module), None) is not None:
+        if (
+            recorder is not None
+            and recorder.is_open
+            and next(module_tree.parameters(module), None) is not None
+        ):
             self._tokens.remember(module, args, kwargs)
 
     def counted(self) -> None:

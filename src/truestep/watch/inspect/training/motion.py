@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from truestep.watch.evidence.facts.optimizing import MatrixUpdate, UpdateMeasured
 from truestep.watch.inspect.training.names import Names
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.host import on_host
 from truestep.watch.script.tape import Tape
 
@@ -22,7 +22,7 @@ _MAX_PARAMETERS, _MAX_NUMEL, _MIN_NUMEL = 12, 1 << 16, 16
 
 def watch(tape: Tape) -> None:
     """Measure at the steps that are looked at."""
-    tape.listen(_Motion(tape), "step_begins", "step_ends", near=True)
+    tape.listen(_Motion(tape), "step_begins", "step_ends", close_look=True)
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _Motion:
         if not self._tape.is_looked_at:
             return
         usable = [item for group in optimizer.param_groups for item in group["params"] if _is_usable(item)]
-        spread = parts.spread(usable, _MAX_PARAMETERS)
+        spread = module_tree.spread(usable, _MAX_PARAMETERS)
         if not spread:
             return
         with torch.no_grad():

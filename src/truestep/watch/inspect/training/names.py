@@ -7,7 +7,7 @@ import weakref
 
 from torch import Tensor, nn
 
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.refs import ByIdentity
 from truestep.watch.script.tape import Tape
 
@@ -29,7 +29,9 @@ class Names:
 
     def _look(self) -> None:
         alive = [kept() if isinstance(kept, weakref.ref) else kept for _, kept in list(self._models.values())]
-        listed = [list(parts.named_parameters(model)) for model in alive if isinstance(model, nn.Module)]
+        listed = [
+            list(module_tree.named_parameters(model)) for model in alive if isinstance(model, nn.Module)
+        ]
         for named in sorted(listed, key=len):
             for name, item in named:
                 self._known[item] = name

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from truestep.watch.script.leaves import find_tensors
+from truestep.watch.script.nested_tensors import find_tensors
 from truestep.watch.script.tape import Tape
 
 _MAX_TENSORS, _NUM_VALUES, _MAX_OUTPUTS = 4, 32, 64

@@ -29,7 +29,7 @@ _MIN_STEPS = 3
 def watch(tape: Tape, closeness: Closeness) -> None:
     """Note parameters that no step moves, and optimizers that only get zeros."""
     updates = _Updates(tape, closeness, Names(tape))
-    tape.listen(updates, "step_begins", "step_ends", near=True)
+    tape.listen(updates, "step_begins", "step_ends", close_look=True)
     tape.listen(updates, "closing")
 
 

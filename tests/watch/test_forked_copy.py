@@ -11,8 +11,8 @@ import torch
 from tests.watch.forked import Ended, run_forked
 from truestep.base.memory import process_peak_bytes, room_bytes
 from truestep.watch.evidence.facts.passes import LayerActivity
-from truestep.watch.inspect.probe.apart import ApartError, run_apart
 from truestep.watch.inspect.probe.copies import run
+from truestep.watch.inspect.probe.forked_copy import ApartError, run_apart
 from truestep.watch.inspect.probe.outputs import measure_moves
 
 LOOP = """

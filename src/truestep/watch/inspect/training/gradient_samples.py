@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from truestep.watch.script import parts
+from truestep.watch.script import module_tree
 from truestep.watch.script.refs import Ref
 
 _MAX_SPOTS, _MAX_NUMEL = 4, 1 << 20
@@ -39,16 +39,16 @@ class Spot:
 
 def is_usable(parameter: Tensor) -> bool:
     """Whether it has values, of which not too many: one that is sharded has none between passes."""
-    is_small = parts.is_plain(parameter) and 0 < parameter.numel() <= _MAX_NUMEL
+    is_small = module_tree.is_plain(parameter) and 0 < parameter.numel() <= _MAX_NUMEL
     return is_small and parameter.untyped_storage().size() > 0
 
 
 def find_spots(parameters: list[Tensor], *, most: int = _MAX_SPOTS) -> list[Spot]:
     """Return the spots of some parameters that have gradients."""
-    usable = [item for item in parameters if is_usable(item) and parts.is_plain(item.grad)]
+    usable = [item for item in parameters if is_usable(item) and module_tree.is_plain(item.grad)]
     found = [
         _spot(item, int(item.grad.detach().abs().argmax()))
-        for item in parts.spread(usable, most)
+        for item in module_tree.spread(usable, most)
         if item.grad is not None
     ]
     return [spot for spot in found if spot.gradient]
@@ -57,7 +57,7 @@ def find_spots(parameters: list[Tensor], *, most: int = _MAX_SPOTS) -> list[Spot
 def find_weights(parameters: list[Tensor], *, most: int) -> list[Spot]:
     """Return the largest weights of some parameters, which need no gradients."""
     usable = [item for item in parameters if is_usable(item)]
-    return [_spot(item, int(item.detach().abs().argmax())) for item in parts.spread(usable, most)]
+    return [_spot(item, int(item.detach().abs().argmax())) for item in module_tree.spread(usable, most)]
 
 
 def read_again(spots: list[Spot]) -> list[Spot]:

@@ -60,7 +60,7 @@ def _outline(values: Any) -> tuple[Any, ...]:
     return tuple((name, leaf.shape, leaf.dtype) for name, leaf in few)
 
 
-def among_ourselves() -> AbstractContextManager[Any]:
+def no_user_overrides() -> AbstractContextManager[Any]:
     """Return a context in which torch calls no `__torch_function__` and no mode of the user's.
 
     Modes are lifted where there are any beside the recorder's own, which is set aside: that takes a while.

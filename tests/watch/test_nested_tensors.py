@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from truestep.watch.script import leaves
-from truestep.watch.script.leaves import find_tensors, outline, walk
+from truestep.watch.script import nested_tensors
+from truestep.watch.script.nested_tensors import find_tensors, outline, walk
 
 
 class Array(np.ndarray[Any, Any]):
@@ -36,7 +36,7 @@ def test_only_the_first_items_of_a_large_nest_are_looked_at() -> None:
                 yield item
 
     assert outline({"ids": Many(range(100_000)), "x": torch.zeros(2)}) == ()
-    assert num_taken <= leaves._MAX_ITEMS
+    assert num_taken <= nested_tensors._MAX_ITEMS
     assert outline({"x": torch.zeros(2), "ids": Many(range(100_000))}) == ((".x", (2,), torch.float32),)
 
 

@@ -16,7 +16,7 @@ def watch(tape: Tape) -> None:
 
     def take(step: int, loss: float) -> None:
         if not tape.window.is_open and not isfinite(loss):
-            tape.come_near(AFTER_CHANGE)
+            tape.look_closely(AFTER_CHANGE)
         if step < PROBE_EVERY or step % PROBE_EVERY == 0:
             tape.note(LossLevel(loss))
 
