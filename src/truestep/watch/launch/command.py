@@ -138,7 +138,7 @@ def _under_torchrun(words: list[str], processes: int) -> list[str]:
 
 
 def _before(environment: Mapping[str, str | None], frozen: Sequence[str]) -> list[str]:
-    """Return the prefix of the command that settles what must be set before Python starts; empty if nothing must."""
+    """Return the prefix of the command, which sets what must be set before Python starts."""
     # Addresses need it too: sets of names are walked while modules are imported, and objects made on the way.
     fixed_hash = {"PYTHONHASHSEED": "0"} if {"hash", "addresses"} & set(frozen) else {}
     settled = {**environment, **fixed_hash}
