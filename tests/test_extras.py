@@ -27,7 +27,7 @@ RECORD = (
     '{"kind": "open", "format": 2, "t": 1.0, "id": "a", "session": "b", "cursor": 0}\n'
     '{"kind": "step", "t": 2.0, "step": 1, "loss": 0.5}\n'
 )
-SHARDS = "import truestep; truestep.Shards('memory://shards/a.tar')"
+SHARDS = "import truestep; truestep.Shards('memory://shards/a.tar', index='memory://shards/index.json')"
 CALLS = {
     "parquet": ("pyarrow", ["-c", "from truestep.base import arrow; arrow.count_parquet('a.parquet')"]),
     "tensorboard": ("tensorboard", ["-m", "truestep", "export", ".", "--to", "tensorboard"]),

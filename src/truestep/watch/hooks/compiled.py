@@ -13,8 +13,14 @@ from typing import Any
 from truestep.watch.hooks.table import remove, when_removed
 from truestep.watch.script.tape import Tape
 
-_IN_SCRIPT = ("truestep.watch", "truestep.show", "truestep.replay", "truestep.tune")
-"""What runs in the script's process, beside the library."""
+_WATCH = ("hooks", "operations", "inspect", "script", "digests")
+_IN_SCRIPT = (
+    *(f"truestep.watch.{name}" for name in _WATCH),
+    "truestep.show",
+    "truestep.replay",
+    "truestep.tune",
+)
+"""What observes in the script's process. What `control` puts in place of torch's functions is compiled."""
 _TRAINS = frozenset({"backward", "zero_grad"})
 _OPTIMIZER = re.compile("opt", re.IGNORECASE)
 
