@@ -166,6 +166,17 @@ def test_output_bits_draws_and_compiled_graphs_are_those_of_the_bare_script(
     assert json.loads(done.stdout)["steps"] == steps
 
 
+def test_the_time_of_a_step_is_that_of_steps_whose_lines_are_not_followed(tmp_path: Path) -> None:
+    loop = (
+        "import torch\nnet = torch.nn.Linear(4, 1)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+    )
+    loop += "for step in range({}):\n    for _ in range(200):\n        a = _\n"
+    loop += "    loss = net(torch.randn(8, 4)).square().mean()\n    optimizer.zero_grad()\n"
+    loop += "    loss.backward()\n    optimizer.step()\n"
+    assert listed(tmp_path, loop.format(16)).phases == {}
+    assert listed(tmp_path, loop.format(100)).phases["other"] < 0.5
+
+
 def test_later_epochs_and_evaluations_are_seen(shown: Listing) -> None:
     assert value_at(shown, "for epoch", "epoch").last not in ("0", "3")
     assert next(row for row in shown.files[0].rows if "acc =" in row.source).count >= 4

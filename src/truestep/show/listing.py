@@ -263,18 +263,18 @@ def read_listing(folder: Path) -> Listing:
         num_steps=event["steps"],
         traced_s=max(event["traced_s"], 0.0),
         own_s=event["own_s"],
-        phases=_phases(folder, begin=event["timed_from"]),
+        phases=_phases(folder, begin=event["timed_from"], traced=event["traced"]),
         ended=end["how"],
         error=end["error"],
         troubles=troubles,
     )
 
 
-def _phases(folder: Path, *, begin: int | None) -> dict[str, float]:
+def _phases(folder: Path, *, begin: int | None, traced: list[int]) -> dict[str, float]:
     if begin is None:
         return {}
     trained = max(watch.read(folder), key=lambda process: process.num_steps)
-    return phase_shares(trained.moments, begin=begin)
+    return phase_shares(trained.moments, begin=begin, without=traced)
 
 
 def _file(path: str, lines: dict[str, Any], step_lines: tuple[int, ...]) -> File | None:

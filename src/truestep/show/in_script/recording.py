@@ -144,6 +144,8 @@ class Recording:
         self._since: float | None = None
         self._steps = steps
         """The first and the last step that are followed, if not those of the calendar."""
+        self._traced: set[int] = set()
+        """Steps that were followed for a part at least: their time is not the script's own."""
         self._until = NUM_FIRST
         self._extra: dict[str, int] = {}
         self._frames: dict[FrameType, _Frame] = {}
@@ -202,6 +204,7 @@ class Recording:
         if self.is_open or threading.get_ident() != self._thread or sys.gettrace() is not None:
             return
         self._since = perf_counter()
+        self._traced.add(self._tape.num_steps)
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if self._follows(frame):
@@ -219,7 +222,11 @@ class Recording:
         self._frames.clear()
 
     def _step_counted(self) -> None:
-        step = self._tape.num_steps
+        self._begin_step(self._tape.num_steps)
+        if self.is_open:
+            self._traced.add(self._tape.num_steps)
+
+    def _begin_step(self, step: int) -> None:
         if self._steps is not None:
             first, last = self._steps
             if step > last:
@@ -367,6 +374,7 @@ class Recording:
             traced_s=round(self._traced_s - self._spent, 3),
             own_s=round(self._spent, 3),
             timed_from=self._timed_from(),
+            traced=sorted(self._traced),
         )
 
     def _timed_from(self) -> int | None:

@@ -5,7 +5,7 @@ module that is called and the backward pass. What is in no phase is `other`: eva
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from truestep.watch.evidence.facts.loading import BatchFetched, EpochBegan
@@ -37,9 +37,12 @@ class _Piece(NamedTuple):
     phase: str
 
 
-def phase_shares(moments: Sequence[Moment[Any]], *, begin: int = 1) -> dict[str, float]:
+def phase_shares(
+    moments: Sequence[Moment[Any]], *, begin: int = 1, without: Collection[int] = ()
+) -> dict[str, float]:
     """Return each phase's share of the time of steps, from the step with index `begin` on; empty if none.
 
+    Steps `without` are left out: their time is not the script's own.
     A step lasts from the end of the update before it to the end of its own. Steps that were only counted are
     left out, and steps with an evaluation, unless most have one.
     """
@@ -52,6 +55,7 @@ def phase_shares(moments: Sequence[Moment[Any]], *, begin: int = 1) -> dict[str,
             seconds[number][phase] += took_s
     evaluated = {bisect_left(ends, item.at_s) for item in moments if _is_evaluation(item.facts)}
     steps = [number for number in range(max(1, begin), len(ends)) if seconds[number]["backward"]]
+    steps = [number for number in steps if number not in without]
     usual = [number for number in steps if number not in evaluated]
     chosen = usual if 2 * len(usual) >= len(steps) else steps
     total_s = sum(ends[number] - ends[number - 1] for number in chosen)
