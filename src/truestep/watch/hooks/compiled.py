@@ -18,7 +18,6 @@ _IN_SCRIPT = (
     *(f"truestep.watch.{name}" for name in _WATCH),
     "truestep.show",
     "truestep.replay",
-    "truestep.tune",
 )
 """What observes in the script's process. What `control` puts in place of torch's functions is compiled."""
 _TRAINS = frozenset({"backward", "zero_grad"})
