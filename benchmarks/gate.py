@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import figures
 from measure import Row, Sheet, report
 from wild import rows_of_findings
 
@@ -36,6 +37,14 @@ WILD = (
     *("makemore-transformer", "makemore-bow", "cifar-kuangliu", "devnag-gan", "simclr-sthalles"),
 )
 """Scripts of small public repositories that run in seconds and need no further package."""
+FIGURES = {
+    "mutants__counted": "mutants, all, counted",
+    "mutants__found": "mutants, all, found",
+    "mutants__at_line": "mutants, all, at line",
+    "wild__ran": "wild, scripts that ran",
+    "wild__true": "wild, true findings",
+}
+"""What pages state, and its row."""
 PER_SCRIPT = 5
 """Mutants of each of them that have to count."""
 LOOP = """
@@ -175,6 +184,8 @@ def main() -> int:
     numbers |= corpus_score(root) if "corpus" in parts else {}
     numbers |= wild_findings(wild) | mutant_shares(mutants)
     saved.write_text(json.dumps(numbers, indent=1) + "\n")
+    known = {name: numbers.get(key) for name, key in FIGURES.items()}
+    figures.write(**{name: int(value) for name, value in known.items() if value is not None})
     before = json.loads(asked.against.read_text()) if asked.against else {}
     sheet = Sheet(title="gate", rows=compare(numbers, before), num_digits=1)
     return report("gate", sheets=[sheet], claims=[], as_json=asked.json)
