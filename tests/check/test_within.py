@@ -109,7 +109,7 @@ def test_first_block_leaves_nothing_either():
         "assert all(vars(torch.nn.Module)[n] is v for n, v in before[0].items())\n"
         "assert all(vars(torch)[n] is v for n, v in before[1].items())\n"
         "assert torch._dynamo.utils.unpatched_nn_module_call is torch.nn.Module.__call__\n"
-        "assert not torch.optim.optimizer._global_optimizer_post_hooks\n"
+        "assert not sys.modules['torch.optim.optimizer']._global_optimizer_post_hooks\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
