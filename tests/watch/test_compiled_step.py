@@ -67,3 +67,32 @@ def test_steps_before_an_end_without_exit_handlers_are_counted(tmp_path: Path) -
     end = "import os, sys; sys.stdout.flush(); os._exit(0)"
     _, _, process = both(tmp_path, STEP.format(before=before, end=end))
     assert (process.ended, process.num_steps) == ("finished", 20)
+
+
+UPDATE = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(64, 8)
+class Training:
+    def __init__(self):
+        self.model = nn.Linear(8, 1)
+        self.o = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+    @torch.compile(backend="eager")
+    def update(self):
+        self.o.step()
+training = Training()
+for number in range(12):
+    loss = (training.model(x) - x.sum(1, keepdim=True)).square().mean()
+    training.o.zero_grad()
+    loss.backward()
+    training.update()
+print(loss.item().hex(), sorted(torch._dynamo.utils.counters["stats"].items()))
+"""
+
+
+def test_a_compiled_update_that_no_name_shows_keeps_its_bits_and_graphs(tmp_path: Path) -> None:
+    bare, checked, process = both(tmp_path, UPDATE)
+    assert checked == bare
+    assert process.num_steps == 12
